@@ -475,23 +475,3 @@ def test_a_login_with_scram(own: KafkaServer) -> None:
         assert "hush" not in str(caught.value)
     assert time.monotonic() - begun < PATIENCE_S / 3  # else each waits for `timeout_s`
     wrong.close()
-
-
-def test_how_fast_it_reads_and_writes(kafka: str, log: KafkaLog, capsys: pytest.CaptureFixture[str]) -> None:
-    """200,000 records of 189 bytes; printed, not asserted: the machine is shared."""
-    topic = created(kafka)
-    values = [os.urandom(60) + bytes(129) for _ in range(1_000)]
-    records: list[Output] = [(topic, 0, b"k", value, None, 0) for value in values]
-    publish(log, records[:1])
-    writer = log.writer()
-    begun = time.monotonic()
-    for _ in range(200):
-        writer.write(records)
-    writer.flush()
-    writer.close()
-    written = time.monotonic()
-    stop = bounds(log, topic).stable_end
-    assert sum(len(block) for block in log.read(wanted(log, topic, 0, stop))) == 200_001
-    write, scan = 200 / (written - begun), 200 / (time.monotonic() - written)
-    with capsys.disabled():
-        print(f"\nKafka log: {write:.0f} k/s written, {scan:.0f} k/s read")  # noqa: T201

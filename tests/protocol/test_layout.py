@@ -182,15 +182,6 @@ def test_a_source_that_is_no_longer_declared_stops() -> None:
         rehearsal(declared(two_stages), found).start()
 
 
-def test_another_number_of_state_partitions_stops() -> None:
-    for number in (1, 3):
-        found = run_before(two_stages)
-        flow = Flow("notes", state_partitions=number)
-        two_stages(flow)
-        with pytest.raises(PartitionsMismatch, match="created with 2 state partitions"):
-            rehearsal(flow, found).start()
-
-
 def bucketed(flow: Flow) -> None:
     flow.source("words", StringValue).aggregate(
         "letters", key=first_letter, state=StringValue, fold=append_word, buckets=3

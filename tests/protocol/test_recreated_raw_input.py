@@ -43,19 +43,6 @@ def summing_envelopes() -> Flow:
     return flow
 
 
-def test_a_raw_topic_created_again_is_counted_from_its_beginning() -> None:
-    rehearsal = Rehearsal(summing())
-    for number in (1, 2, 3):
-        rehearsal.feed("raw", str(number).encode())
-    rehearsal.run_until_caught_up()
-    rehearsal.log.recreate("raw")
-    rehearsal.feed("raw", b"10")
-    rehearsal.run_until_caught_up()
-    rehearsal.restart()
-    rehearsal.run_until_caught_up()
-    assert states_as(Int64Value, rehearsal, "sum")[b"all"].value == 16
-
-
 def republishing() -> Flow:
     flow = Flow("pass-on")
     flow.source("raw", decode, raw=True).to("out", partitions=1)

@@ -12,7 +12,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.adapters.memory.store import MemoryStore, StoreCopy
-from sqe_chain.errors import ChainError, StoreEmpty, StoreInconsistent
+from sqe_chain.errors import ChainError, StoreInconsistent
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.settings import Settings
@@ -164,14 +164,6 @@ def test_a_last_plan_that_is_not_the_one_that_the_home_record_names_is_not_belie
     past.store.restore_home("notes", replace(copy, home=replace(home, plan_id="another")))
     with pytest.raises(StoreInconsistent, match=r"has no plan 4 \(another\)"):
         past.found.restart()
-
-
-def test_an_emptied_store_stops_by_name() -> None:
-    past = Past()
-    past.store.restore_all()
-    for _ in range(2):
-        with pytest.raises(StoreEmpty, match="emptied"):
-            past.found.restart()
 
 
 @pytest.mark.parametrize("stage", ["letters", "all"])

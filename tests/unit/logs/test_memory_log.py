@@ -11,8 +11,6 @@ import pytest
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.errors import (
     LostOffsets,
-    OutputRefused,
-    OutputTooLarge,
     RecreatedTopic,
     TruncatedInput,
     Unavailable,
@@ -172,29 +170,6 @@ def test_a_broker_that_is_down_answers_nothing(log: MemoryLog) -> None:
             ask()
     log.set_down(down=False)
     assert bounds(log) == Bounds(0, 2)
-
-
-def test_a_record_is_refused_as_kafka_refuses_it(log: MemoryLog) -> None:
-    now = 1_700_000_000_000
-    log.set_clock(lambda: now)
-    log.configure("t", compacted=True, before_max_ms=1_000, after_max_ms=500, max_message_bytes=200)
-    log.append("t", 0, b"v", b"k", timestamp_ms=now - 1_000)
-    log.append("t", 0, b"v", b"k", timestamp_ms=now + 500)
-    for bad in (now - 1_001, now + 501):
-        with pytest.raises(OutputRefused, match=r"t\[0\]"):
-            log.append("t", 0, b"v", b"k", timestamp_ms=bad)
-    with pytest.raises(OutputRefused, match="without a key"):
-        log.append("t", 0, b"v", None, timestamp_ms=now)
-    with pytest.raises(OutputTooLarge):
-        log.append("t", 0, b"v" * 200, b"k", timestamp_ms=now)
-    assert len(log.records("t")) == 2
-
-
-def test_a_broker_may_set_the_time_itself(log: MemoryLog) -> None:
-    log.set_clock(lambda: 77)
-    log.configure("t", append_time=True, after_max_ms=0)
-    log.append("t", 0, b"v", timestamp_ms=1_000)
-    assert log.records("t")[0].timestamp()[1] == 77
 
 
 def test_a_topic_that_grows_keeps_its_limits(log: MemoryLog) -> None:

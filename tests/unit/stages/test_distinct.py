@@ -74,12 +74,6 @@ def test_late_records_can_be_forwarded_and_leave_no_trace() -> None:
     assert stage.accept(event(5)).forward
 
 
-def test_a_record_between_two_sessions_makes_them_one() -> None:
-    stage = Distinct(MemoryTable(), windows=Sessions(gap_ms=10), grace_ms=100)
-    answers = [(at_ms, stage.accept(event(at_ms)).forward) for at_ms in (0, 20, 10, 30, 41)]
-    assert answers == [(0, True), (20, True), (10, False), (30, False), (41, True)]
-
-
 def test_the_one_that_began_the_window_goes_on_again_and_duplicates_name_it() -> None:
     stage = Distinct(MemoryTable(), windows=Tumbling(size_ms=10), grace_ms=0)
     assert stage.accept(event(1, place=b"a")).forward
@@ -95,11 +89,6 @@ def test_of_joined_sessions_the_one_that_began_the_earliest_counts() -> None:
     assert stage.accept(event(10, place=b"between")).original == Spot(1, b"earlier")
     assert stage.accept(event(0, place=b"earlier")).forward
     assert not stage.accept(event(20, place=b"later")).forward
-
-
-def test_elements_without_position_are_always_deduplicated() -> None:
-    stage = Distinct(MemoryTable(), windows=Tumbling(size_ms=10), grace_ms=0)
-    assert [stage.accept(event(1)).forward for _ in range(2)] == [True, False]
 
 
 def test_records_without_id_go_on_and_move_stream_time() -> None:

@@ -147,16 +147,6 @@ def test_each_pair_that_is_close_is_joined_once(
     assert [row for row in rows if row.startswith(b"j")] == [b"jm"], "nobody waits for a partner any more"
 
 
-def test_a_partner_of_several_values_leaves_none_of_them_alone() -> None:
-    """Each of them has found it, so none is published without a partner when its time is over."""
-    batches = [
-        [record_of("first", 10, "a"), record_of("first", 11, "b"), record_of("second", 12, "x")],
-        [record_of("first", 90, "c")],
-    ]
-    found, _, _ = run(stream_join(before_ms=5, after_ms=5, how="left"), batches, torn=True)
-    assert found == [("a", "x"), ("b", "x")]
-
-
 def test_older_versions_are_kept_for_late_values_and_no_longer() -> None:
     records = [
         record_of("second", 10, "ten"),

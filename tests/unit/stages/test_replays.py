@@ -61,18 +61,6 @@ def test_sqe_s_own_example(settings: dict[str, Any]) -> None:
     assert run_batch_with_partial_writes(make, rows, [], now_ms=7000).rows == {}
 
 
-def test_a_new_producer_or_partition_passes_and_each_has_its_own_mark() -> None:
-    records = [
-        keyed(5),
-        keyed(4, partition=1),
-        keyed(3, pid=1),
-        keyed(4),
-        keyed(3, partition=1),
-        keyed(4, pid=1),
-    ]
-    assert passes(records) == [True, True, True, False, False, True]
-
-
 @pytest.mark.parametrize("key", [None, b"", bytes(19), bytes(21)])
 def test_keys_that_are_none_of_sqe_s_pass_always_and_leave_nothing(key: bytes | None) -> None:
     batch = run_batch_with_partial_writes(SqeReplays, {}, [replace(LINES, key=key)] * 3)
@@ -331,16 +319,6 @@ def test_a_prefix_fed_again_changes_nothing(batch: list[Step], data: st.DataObje
     again = run_batch_with_partial_writes(make, before, prefix, now_ms=1)
     assert not any(again.forwarded)
     assert (again.changes, again.rows) == ({}, before)
-
-
-@given(st.lists(steps, max_size=12), st.integers(0, 12), compats)
-def test_where_batches_end_does_not_matter(batch: list[Step], cut: int, compat: Any) -> None:
-    make = partial(SqeReplays, compat=compat)
-    records = [step.record() for step in batch]
-    whole = run_batch(make, {}, records)
-    first = run_batch(make, {}, records[:cut])
-    second = run_batch(make, first.rows, records[cut:])
-    assert (first.forwarded + second.forwarded, second.rows) == (whole.forwarded, whole.rows)
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1), st.integers(0, 5)), max_size=20))

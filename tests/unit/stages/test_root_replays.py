@@ -205,18 +205,6 @@ def test_a_prefix_fed_again_changes_nothing(
     assert (again.changes, again.rows) == ({}, before)
 
 
-@given(st.lists(messages, max_size=8), st.integers(0, 20), st.sampled_from([None, "kuka"]))
-def test_where_batches_end_does_not_matter(
-    batch: list[tuple[int, int, int, int, int]], cut: int, compat: Any
-) -> None:
-    make = partial(RootReplays, compat=compat)
-    records = stream(batch)
-    whole = run_batch(make, {}, records)
-    first = run_batch(make, {}, records[:cut])
-    second = run_batch(make, first.rows, records[cut:])
-    assert (first.forwarded + second.forwarded, second.rows) == (whole.forwarded, whole.rows)
-
-
 @given(st.lists(messages, max_size=10))
 def test_a_message_passes_with_all_its_siblings_or_with_none(
     batch: list[tuple[int, int, int, int, int]],

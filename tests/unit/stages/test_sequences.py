@@ -456,15 +456,3 @@ def test_a_prefix_fed_again_changes_nothing(
     again = run_batch(with_epoch(settings), before, prefix)
     assert not any(again.forwarded)
     assert (again.changes, again.rows) == ({}, before)
-
-
-@given(st.lists(messages, max_size=12), settings_of, st.integers(0, 24))
-def test_where_batches_end_does_not_matter(
-    batch: list[tuple[int, int, int, int]], settings: dict[str, Any], cut: int
-) -> None:
-    make = with_epoch(settings)
-    records = stream(batch)
-    whole = run_batch(make, {}, records)
-    first = run_batch(make, {}, records[:cut])
-    second = run_batch(make, first.rows, records[cut:])
-    assert (first.forwarded + second.forwarded, second.rows) == (whole.forwarded, whole.rows)

@@ -267,64 +267,6 @@ def test_timers_fire_by_the_definition(batches: list[list[Step]], expire_after_m
     assert states_in(rows) == {key: one.state for key, one in naive.keys.items()}
 
 
-def test_timers_fire_before_a_record_of_their_time_by_moment_then_key_then_name() -> None:
-    batch = [
-        record_at(0, ("set", 10, "f"), ("set", 10, "a"), key="l"),
-        record_at(1, ("set", 9, "a"), ("set", 4, "f"), key="k"),
-        record_at(9),
-        record_at(10, key="m"),
-    ]
-    results, _ = run([batch])
-    assert [text.partition(":")[0] for _, text in results] == [
-        *("fold 0", "fold 1", "f@5", "d@7", "fold 9", "a@10", "f@10", "fold 10")
-    ]
-    assert [key for key, _ in results[-3:]] == [b"l", b"l", b"m"], "k was removed by the timer at 7"
-
-
-def test_a_timer_is_replaced_by_its_name_and_deleted_by_it() -> None:
-    records: list[Step] = [
-        record_at(0, ("set", 10, "a")),
-        record_at(1, ("set", 20, "a")),
-        record_at(2, ("set", 5, "f")),
-        record_at(3, ("delete", 0, "f"), ("delete", 0, "d")),
-    ]
-    for batches in ([[*records, 99]], [[one] for one in [*records, 99]]):
-        results, rows = run(batches, torn=True)
-        assert [text for _, text in results if text.startswith("a@")] == ["a@21: 0 1 2 3 a21 "]
-        assert len(results) == 5
-        assert states_in(rows) == {b"k": "0 1 2 3 a21 "}
-
-
-def test_one_that_was_set_for_an_earlier_time_fires_then() -> None:
-    results, _ = run([[record_at(0, ("set", 50, "a"))], [record_at(1, ("set", 9, "a"))], [10]], torn=True)
-    assert results[-1] == (b"k", "a@10: 0 1 a10 ")
-
-
-def test_one_that_was_set_for_the_past_fires_next() -> None:
-    results, _ = run([[record_at(100, ("set", -70, "a")), record_at(100, key="l")]])
-    assert [text.partition(":")[0] for _, text in results] == ["fold 100", "a@30", "fold 100"]
-
-
-def test_a_state_stays_as_long_as_records_come_and_goes_with_its_timers() -> None:
-    coming: list[list[Step]] = [[record_at(0, ("set", 26, "a"))], [record_at(9)], [record_at(15)]]
-    assert states_in(run([*coming, [24]], expire_after_ms=10)[1]) == {b"k": "0 9 15 "}
-    results, rows = run([*coming, [25], [record_at(30)], [99]], torn=True, expire_after_ms=10)
-    assert states_in(rows) == {}
-    assert [text for _, text in results] == ["fold 0: 0 ", "fold 9: 0 9 ", "fold 15: 0 9 15 ", "fold 30: 30 "]
-
-
-def test_timers_of_the_moment_at_which_a_state_expires_still_fire() -> None:
-    results, rows = run([[record_at(0, ("set", 10, "a"))], [10]], expire_after_ms=10)
-    assert results[-1] == (b"k", "a@10: 0 a10 ")
-    assert states_in(rows) == {}
-
-
-def test_a_late_record_does_not_shorten_the_life_of_a_state() -> None:
-    batches: list[list[Step]] = [[record_at(20), record_at(3)], [29]]
-    assert states_in(run(batches, expire_after_ms=10)[1]) == {b"k": "20 3 "}
-    assert states_in(run([*batches, [30]], expire_after_ms=10)[1]) == {}
-
-
 def test_another_length_of_life_holds_for_stored_states_too() -> None:
     rows = run([[record_at(0)]], expire_after_ms=100)[1]
     for settings, at_ms, left in (

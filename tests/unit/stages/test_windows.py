@@ -80,17 +80,6 @@ def test_a_tumbling_window_closes_with_the_record_that_passes_its_end_and_latene
     assert windows_in(stage.take_results()) == [(b"k", Span(10, 20), "bde")]
 
 
-def test_a_record_lies_in_several_hopping_windows_and_in_those_that_are_still_open() -> None:
-    _, results = run(
-        MemoryTable(), [event(12, "a"), event(16, "b"), event(14, "c"), event(9, "d"), 100], Hopping(10, 5)
-    )
-    assert results == [
-        (b"k", Span(5, 15), "a"),
-        (b"k", Span(10, 20), "abc"),
-        (b"k", Span(15, 25), "b"),
-    ]
-
-
 def test_a_session_is_prolonged_and_joined_and_closes_behind_gap_and_lateness() -> None:
     stage = stage_on(MemoryTable(), Sessions(10), lateness_ms=20)
     for at_ms, value in ((0, "a"), (20, "c"), (10, "b"), (30, "d")):
@@ -103,37 +92,12 @@ def test_a_session_is_prolonged_and_joined_and_closes_behind_gap_and_lateness() 
     assert stage.accept(event(31)).forward
 
 
-def test_results_come_by_moment_then_key_then_beginning() -> None:
-    batch: list[Step] = [
-        event(at_ms, key=key) for at_ms, key in ((0, b"b"), (0, b"a"), (12, b"a"), (3, b"c"))
-    ]
-    _, results = run(MemoryTable(), [*batch, 50], Tumbling(10), lateness_ms=10)
-    assert [(key, span.start_ms) for key, span, _ in results] == [(b"a", 0), (b"b", 0), (b"c", 0), (b"a", 10)]
-
-
 def test_a_prolonged_session_closes_behind_those_that_end_before_it() -> None:
     table = MemoryTable()
     run(table, [event(0, key=b"a"), event(5, key=b"b")], Sessions(10))
     run(table, [event(9, key=b"a")], Sessions(10))
     _, results = run(table, [99], Sessions(10))
     assert [(key, span) for key, span, _ in results] == [(b"b", Span(5, 5)), (b"a", Span(0, 9))]
-
-
-def test_closed_windows_can_be_read_for_as_long_as_they_are_retained() -> None:
-    table = MemoryTable()
-    run(table, [event(5, "a"), event(12, "b")], Tumbling(10), retention_ms=100)
-    assert windows_in(results_in(table.rows(), StringValue)) == [
-        (b"k", Span(0, 10), "a"),
-        (b"k", Span(10, 20), "b"),
-    ]
-    run(table, [event(109, "c")], Tumbling(10), retention_ms=100)
-    assert [state for _, _, state in windows_in(results_in(table.rows(), StringValue))] == ["a", "b", "c"]
-    run(table, [110], Tumbling(10), retention_ms=100)
-    assert [state for _, _, state in windows_in(results_in(table.rows(), StringValue))] == ["b", "c"]
-    for _ in range(4):
-        run(table, [10_000], Tumbling(10), retention_ms=100)
-    run(table, [20_000], Tumbling(10), retention_ms=100)
-    assert results_in(table.rows(), StringValue) == []
 
 
 def test_a_fold_that_fails_leaves_no_window_half_changed() -> None:

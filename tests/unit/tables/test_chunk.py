@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -16,10 +15,6 @@ CHUNK = ChunkInfo(NAME, (1, "a"), (9, "z"), 5, 77, "ab", {"at": 1}, {"at": 9})
 
 def test_ids_go_in_the_order_of_plans() -> None:
     assert chunk_id(9, "ff", 0) < chunk_id(10, "00", 0) < chunk_id(10, "00", 1) < chunk_id(100, "00", 0)
-
-
-def test_the_same_chunk_is_skipped() -> None:
-    assert ChunkIndex([CHUNK]).has(CHUNK, minimum=OWN)
 
 
 @pytest.mark.parametrize(
@@ -46,25 +41,3 @@ def test_chunks_before_the_minimum_are_not_looked_at() -> None:
     assert not ChunkIndex([old]).has(old, minimum=OWN)
     assert ChunkIndex([old]).has(old, minimum=OLD)
     assert ChunkIndex([CHUNK, old]).since(NAME, OWN) == [CHUNK]
-
-
-def test_rows_that_replace_are_not_skipped() -> None:
-    assert not ChunkIndex([CHUNK]).has(CHUNK, minimum=OWN, replaces=True)
-
-
-def test_over_a_compacted_range_nothing_is_skipped() -> None:
-    compacted = replace(CHUNK.with_id(OWN), compacted=(OLD, OWN))
-    for index in (
-        ChunkIndex([CHUNK, replace(compacted, name=replace(NAME, chunk_id="x"))]),
-        ChunkIndex([compacted]),
-    ):
-        assert not index.has(CHUNK, minimum=OLD)
-    elsewhere = replace(compacted, name=replace(NAME, partition_key=b"r2"))
-    assert ChunkIndex([CHUNK, elsewhere]).has(CHUNK, minimum=OLD)
-
-
-def test_an_index_can_be_stored_and_loaded() -> None:
-    index = ChunkIndex([CHUNK, replace(CHUNK.with_id(OLD), compacted=(OLD, OLD))])
-    again = ChunkIndex.from_plain(json.loads(json.dumps(index.to_plain())))
-    assert again.to_plain() == index.to_plain()
-    assert again.has(CHUNK, minimum=OWN)

@@ -191,7 +191,3 @@ def test_what_memtables_make_of_rows(change: str) -> None:
 
 def test_sequence_numbers_are_no_content() -> None:
     assert chunks_of(ROWS) == chunks_of(ROWS, first=1_000_000)
-
-
-def test_they_are_many_and_each_shows_something_of_its_own() -> None:
-    assert len({vector.name for vector in VECTORS}) == len(VECTORS) >= 40
