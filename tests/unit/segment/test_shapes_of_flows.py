@@ -57,7 +57,7 @@ def words(flow: Flow, topic: str = "words", **more: Any) -> Any:
     return flow.source(topic, StringValue, **more)
 
 
-def letters(flow: Flow, topic: str = "words") -> Any:
+def keyed(flow: Flow, topic: str = "words") -> Any:
     return words(flow, topic).key_by(first_letter)
 
 
@@ -85,9 +85,9 @@ def two_stages(flow: Flow) -> None:
 
 
 def two_stages_of_a_key(flow: Flow) -> None:
-    keyed = letters(flow)
-    more_windows(keyed)
-    windows(keyed, key=None)
+    by_letter = keyed(flow)
+    more_windows(by_letter)
+    windows(by_letter, key=None)
 
 
 def two_keys_of_a_source(flow: Flow) -> None:
@@ -106,12 +106,12 @@ def in_units(flow: Flow) -> None:
 
 
 def streams(flow: Flow) -> None:
-    pairs = letters(flow).join_stream("pairs", letters(flow, "others"), both, before_ms=4, after_ms=4)
+    pairs = keyed(flow).join_stream("pairs", keyed(flow, "others"), both, before_ms=4, after_ms=4)
     pairs.to("joined", partitions=2)
 
 
 def table(flow: Flow) -> None:
-    letters(flow).join_table("joined", letters(flow, "others"), both).to("joined", partitions=2)
+    keyed(flow).join_table("joined", keyed(flow, "others"), both).to("joined", partitions=2)
 
 
 def timers(flow: Flow, key: Callable[[StringValue], Any] = first_letter) -> None:
@@ -185,12 +185,12 @@ SHAPES: dict[str, Declare] = {
     "two keys of a source": two_keys_of_a_source,
     # The state partition is that of the id.
     "by id": lambda flow: (
-        letters(flow).deduplicate("once", lambda word: word.value[1:], 20).to("kept", partitions=2)
+        keyed(flow).deduplicate("once", lambda word: word.value[1:], 20).to("kept", partitions=2)
     ),
-    "by partition": lambda flow: letters(flow).drop_stale("rising", sequence=rank).to("kept", partitions=2),
+    "by partition": lambda flow: keyed(flow).drop_stale("rising", sequence=rank).to("kept", partitions=2),
     # The short way is taken, into a stage that takes records one by one.
     "by key": lambda flow: (
-        letters(flow).drop_stale("rising", sequence=rank, scope="key").to("kept", partitions=2)
+        keyed(flow).drop_stale("rising", sequence=rank, scope="key").to("kept", partitions=2)
     ),
     "in units": in_units,
     "streams": streams,
@@ -400,7 +400,7 @@ def joined_in_two_types(flow: Flow) -> None:
             raise ValueError("too bad")
         return None if word.value == "asp" else word
 
-    joined = letters(flow).join_table("joined", letters(flow, "others"), combine)
+    joined = keyed(flow).join_table("joined", keyed(flow, "others"), combine)
     joined.flat_map(boa_in_two_types).to("joined", partitions=2)
 
 
@@ -412,7 +412,7 @@ def late_in_two_types(flow: Flow) -> None:
             raise ValueError("too bad")
         return word
 
-    joined = letters(flow).join_table("joined", letters(flow, "others"), combine)
+    joined = keyed(flow).join_table("joined", keyed(flow, "others"), combine)
     joined.to("joined", partitions=2)
     joined.dropped().flat_map(lambda _: [StringValue(), Int64Value()]).to("late", partitions=2)
 
@@ -456,8 +456,8 @@ def test_outputs_of_a_run_are_those_of_their_own_inputs(monkeypatch: pytest.Monk
     monkeypatch.setattr(stage_part, "_BLOCK", block)
 
     def no_asp(flow: Flow) -> None:
-        joined = letters(flow).join_table(
-            "joined", letters(flow, "others"), lambda one, _: None if one.value == "asp" else one
+        joined = keyed(flow).join_table(
+            "joined", keyed(flow, "others"), lambda one, _: None if one.value == "asp" else one
         )
         joined.to("joined", partitions=2)
 
