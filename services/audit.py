@@ -181,12 +181,7 @@ def tables(stages: Iterable[StageAudit], truth: Expected) -> list[Table]:
 
 
 def last_line(stages: Sequence[StageAudit], replays: int | None = None) -> str:
-    """The result in one line.
-
-    Args:
-        stages: the results of the stages.
-        replays: messages in the input of the totals that had been published before; None: not known.
-    """
+    """The result in one line; `replays` are messages in the input that had been published before, None if not known."""
     word = "exact" if is_exact(stages) else "not exact"
     ignored = "" if replays is None else f"{replays} replays ignored, "
     missing = max(stage.missing for stage in stages)

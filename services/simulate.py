@@ -61,9 +61,8 @@ class Leash:
     def obey(self, lines: Iterable[str]) -> None:
         """Read commands until the input ends: a number of reports allowed so far, or `finish`."""
         for line in lines:
-            self._change(int(line), finish=self._hurry) if line.strip().isdigit() else self._change(
-                0, finish=True
-            )
+            number = int(line) if line.strip().isdigit() else None
+            self._change(number or 0, finish=self._hurry or number is None)
         self._change(MESSAGES_AT_MOST, finish=True)
 
     def wait(self, produced: int, pause_s: float) -> None:

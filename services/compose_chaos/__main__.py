@@ -13,8 +13,7 @@ from rich.table import Table
 
 from services.compose_chaos import __doc__ as description
 from services.compose_chaos.daemon import NoDocker, daemon
-from services.compose_chaos.docker import DockerFailed
-from services.compose_chaos.images import provide_images
+from services.compose_chaos.docker import DockerFailed, provide_images
 from services.compose_chaos.story import ChaosOptions, ChaosOutcome, ChaosStory
 from services.entry import parser_of
 from sqe_chain.errors import ChainError

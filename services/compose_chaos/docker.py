@@ -1,11 +1,11 @@
-"""Runs Docker and docker compose by their commands; compose in version 1 or 2, whichever is installed."""
+"""Runs Docker and docker compose by their commands (compose in version 1 or 2), and provides the images of docker-compose.yml."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,9 @@ from pathlib import Path
 from services.demo.life import LogLine, parse_line
 
 ROOT = Path(__file__).resolve().parents[2]
+IMAGE = "sqe-chain-services"
 _PATIENCE_S = 120.0
+_PULLED_OR_BUILT_WITHIN_S = 1800.0
 
 
 class DockerFailed(Exception):
@@ -61,27 +63,35 @@ class Docker:
         Raises:
             DockerFailed: it did not end well, or not in time.
         """
-        shown = " ".join(command)
+        done = self._ended(command, timeout_s, environment or {})
+        if done.returncode:
+            text = f"{' '.join(command)}: status {done.returncode}\n{done.stdout}{done.stderr}"
+            raise DockerFailed(text.rstrip()[-4000:])
+        return done.stdout
+
+    def _ended(
+        self,
+        command: Sequence[str],
+        timeout_s: float,
+        environment: Mapping[str, str],
+        stderr: int = subprocess.PIPE,
+    ) -> subprocess.CompletedProcess[str]:
         try:
-            done = subprocess.run(
+            return subprocess.run(
                 command,
                 cwd=ROOT,
-                env={**self._environment, **(environment or {})},
-                capture_output=True,
+                env={**self._environment, **environment},
+                stdout=subprocess.PIPE,
+                stderr=stderr,
                 text=True,
                 errors="replace",
                 timeout=timeout_s,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise DockerFailed(f"{shown}: not done within {timeout_s:.0f} s") from None
+            raise DockerFailed(f"{' '.join(command)}: not done within {timeout_s:.0f} s") from None
         except OSError as error:
-            raise DockerFailed(f"{shown}: {error}") from None
-        if done.returncode:
-            raise DockerFailed(
-                f"{shown}: status {done.returncode}\n{done.stdout}{done.stderr}".rstrip()[-4000:]
-            )
-        return done.stdout
+            raise DockerFailed(f"{' '.join(command)}: {error}") from None
 
     def state(self, container: str) -> State:
         """The state of a container."""
@@ -95,17 +105,9 @@ class Docker:
         )
 
     def lines(self, container: str, since: str = "") -> list[str]:
-        """The output of a container, over all its starts."""
+        """The output of a container, over all its starts. Raises DockerFailed: there is no answer in time."""
         command = ["docker", "logs", *(("--since", since) if since else ()), container]
-        done = subprocess.run(
-            command,
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=_PATIENCE_S,
-            check=False,
-        )
-        return done.stdout.decode(errors="replace").splitlines()
+        return self._ended(command, _PATIENCE_S, {}, subprocess.STDOUT).stdout.splitlines()
 
     def events(self, container: str, since: str = "") -> list[LogLine]:
         """The events in that output."""
@@ -175,11 +177,7 @@ class Compose:
 
 
 def _program(docker: Docker) -> list[str]:
-    """The command for compose: the plugin (version 2), else the separate program (version 1).
-
-    Raises:
-        DockerFailed: neither is there.
-    """
+    """The command for compose: the plugin (version 2), else the separate program (version 1)."""
     wanted = os.environ.get("COMPOSE")
     for program in [wanted.split()] if wanted else [["docker", "compose"], ["docker-compose"]]:
         try:
@@ -190,3 +188,23 @@ def _program(docker: Docker) -> list[str]:
     raise DockerFailed(
         "no docker compose: install the plugin, or docker-compose (on Debian 12: apt-get install)"
     )
+
+
+def provide_images(docker: Docker, note: Callable[[str], None]) -> None:
+    """Pull or build missing images, and always build the project's own.
+
+    Args:
+        docker: which daemon.
+        note: takes what a person should know; above all, whether these are the public images.
+
+    Raises:
+        DockerFailed: an image can neither be pulled nor built.
+    """
+    lines = docker.command([str(ROOT / "scripts" / "stand-in-images")], _PULLED_OR_BUILT_WITHIN_S)
+    for line in lines.splitlines():
+        note(line)
+    # The host's network, because our own daemon gives builds none.
+    docker.run(
+        "build", "--quiet", "--network", "host", "--tag", IMAGE, ".", timeout_s=_PULLED_OR_BUILT_WITHIN_S
+    )
+    note(f"{IMAGE} is built from Dockerfile")

@@ -62,10 +62,7 @@ def _kill(stack: Stack, fault: ChaosFault) -> str:
 
 
 def _let_it_begin(stack: Stack) -> None:
-    """Let messages pile up for the republisher, and return when it has begun to publish the results.
-
-    Killed now, it has published what it has not committed, and the next life publishes it again.
-    """
+    """Let messages pile up, and return when the republisher has begun to publish: killed now, it publishes some of them twice."""
     republisher = stack.container(REPUBLISHER)
     stack.docker.run("pause", republisher)
     wake = threading.Timer(_PILE_UP_S, stack.docker.run, ("unpause", republisher))

@@ -81,10 +81,7 @@ def run_service(
         engine: what runs its tasks.
     """
     return [
-        str(Path(sys.executable).with_name("sqe-chain")),
-        *("run", target),
-        *("--kafka", kafka),
-        *(text for name, url in stores.items() for text in ("--store", f"{name}={url}" if name else url)),
+        *_command("run", [target], kafka, stores),
         *("--interval", options.interval),
         *("--engine", engine),
         "--log-json",
@@ -102,12 +99,14 @@ def run_page(
         kafka: address of a broker.
         stores: as for `run_service`.
     """
+    return [*_command("web", targets, kafka, stores), "--port", str(options.web)]
+
+
+def _command(name: str, targets: Sequence[str], kafka: str, stores: Mapping[str, str]) -> list[str]:
     return [
         str(Path(sys.executable).with_name("sqe-chain")),
-        *("web", *targets),
-        *("--kafka", kafka),
+        *(name, *targets, "--kafka", kafka),
         *(text for name, url in stores.items() for text in ("--store", f"{name}={url}" if name else url)),
-        *("--port", str(options.web)),
     ]
 
 

@@ -87,11 +87,7 @@ class Kill:
 class Kills:
     """The kills of one service: how many count, and how the next one is to happen.
 
-    Args:
-        service: the victim.
-        wanted: kills that must count.
-        wanted_open: how many of them must be between seal and commit, with the plan finished by the next life.
-        random: seeded.
+    `wanted` kills must count; `wanted_open` of them between seal and commit, with the plan finished by the next life.
     """
 
     def __init__(self, service: str, wanted: int, wanted_open: int, random: Random) -> None:

@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from services import naive
 from services.demo.kills import Kills
+from services.demo.positions import topic_end
 from services.demo.verdict import DemoOutcome
+from services.expected import Expected
 from sqe_chain.adapters import WithSchema, open_store
 from sqe_chain.ext.dev import CassandraServer
 from sqe_chain.flow import Flow
@@ -36,6 +39,16 @@ class Ended:
     replays: int
     kills: Sequence[Kills]
     scratch: str
+
+    def seen(self, truth: Expected) -> dict[str, Any]:
+        """What each outcome holds, by the names of its fields."""
+        return {
+            "truth": truth,
+            "records": topic_end(self.log, naive.TOPIC),
+            "reported_replays": self.replays,
+            "naive": naive.count(naive.values(self.log, naive.TOPIC), truth),
+            "kills": self.kills,
+        }
 
 
 class Scene(ABC, Generic[Result]):

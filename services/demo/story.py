@@ -145,10 +145,7 @@ class DemoStory(Generic[Outcome]):
                 victim.start()
 
     def _look_and_strike(self, victim: Victim) -> None:
-        """Kill it if it has published enough that is not committed; it is stopped while that is checked.
-
-        Between publishing and committing there are only milliseconds: a running process would be done by then.
-        """
+        """Kill it if it has published enough that is not committed; stopped meanwhile, since a running process would commit within milliseconds."""
         if time.monotonic() < self._looked_s + (_HOLD_S if victim.life.batches else 0.0):
             return
         victim.hold()

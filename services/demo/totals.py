@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from services import audit, naive
-from services.demo.positions import topic_end
+from services import audit
 from services.demo.scene import Ended, Scene, start_cassandra
 from services.demo.verdict import TotalsOutcome
 from services.expected import expected
@@ -43,11 +42,4 @@ class TotalsDemo(Scene[TotalsOutcome]):
     def judge(self, ended: Ended) -> TotalsOutcome:
         truth = expected(reports(self._seed, ended.produced))
         of_stage = {"": self._stores[""], "per-robot": self._stores.get("large", self._stores[""])}
-        return TotalsOutcome(
-            truth=truth,
-            stages=audit.audit(of_stage, truth),
-            records=topic_end(ended.log, naive.TOPIC),
-            reported_replays=ended.replays,
-            naive=naive.count(naive.values(ended.log, naive.TOPIC), truth),
-            kills=ended.kills,
-        )
+        return TotalsOutcome(stages=audit.audit(of_stage, truth), **ended.seen(truth))

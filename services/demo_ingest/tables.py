@@ -7,8 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from services import naive
-from services.demo.positions import topic_end
 from services.demo.scene import Ended, Scene, start_cassandra
 from services.demo.verdict import DemoOutcome
 from services.demo_ingest.spark_query import Sums, sums_of_lines
@@ -103,11 +101,7 @@ class TablesDemo(Scene[TablesOutcome]):
         wanted = expected_rows(reports(self._seed, ended.produced))
         addresses = [in_place(place, table_name(place)) for place in self._places]
         return TablesOutcome(
-            truth=truth,
             tables=[audit_table(address, wanted) for address in addresses],
             spark=sums_of_lines(addresses, ended.scratch) if self._ask_spark else {},
-            records=topic_end(ended.log, naive.TOPIC),
-            reported_replays=ended.replays,
-            naive=naive.count(naive.values(ended.log, naive.TOPIC), truth),
-            kills=ended.kills,
+            **ended.seen(truth),
         )

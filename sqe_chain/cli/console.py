@@ -97,12 +97,7 @@ def print_json(value: object) -> None:
 
 
 def print_table(headers: Sequence[str | Column], rows: Iterable[Sequence[object]]) -> int:
-    """Print rows as a table, if there are any. Returns their number.
-
-    Args:
-        headers: of the columns.
-        rows: cells; what is not `Text` is shown as the text that it has, on one line.
-    """
+    """Print rows as a table, if there are any: cells that are not `Text` as their text, on one line. Returns their number."""
     table = Table(*headers)
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(one_line(str(cell))) for cell in row))

@@ -21,9 +21,6 @@ class AggregateStates(Json[State]):
 
     Only generated folds change these states, and they refuse what JSON cannot express. So a state need not be read back to
     be checked, unlike others in JSON.
-
-    Args:
-        python_type: their class.
     """
 
     self_checking: ClassVar[bool] = True

@@ -194,12 +194,7 @@ class ListColumn(ArrowColumn):
 
 @dataclass(frozen=True)
 class MapColumn(ArrowColumn):
-    """Maps.
-
-    Attributes:
-        key: the column of their keys.
-        item: the column of their values.
-    """
+    """Maps, in a column of their keys and one of their values."""
 
     key: ArrowColumn
     item: ArrowColumn
@@ -304,12 +299,7 @@ class RowColumns(ArrowColumn):
         return array
 
     def rows(self, names: Sequence[str], arrays: Sequence[Array], count: int) -> list[Any]:
-        """The objects that some columns make.
-
-        Args:
-            names: of the columns.
-            arrays: the columns.
-            count: rows of them.
+        """The objects that some columns of these names make.
 
         Raises:
             PoisonError: there is a column too many, or too few, or one is of another type, or null where that cannot be.

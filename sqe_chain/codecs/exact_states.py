@@ -203,10 +203,7 @@ class _CheckWriter:
 
 
 def _is_visible(record: Info) -> bool:
-    """Whether the check sees all that matters in the fields of a record.
-
-    It does not see limits, a TypedDict, a field that msgspec skips, or what code makes of it that runs when it is read.
-    """
+    """Whether the check sees all that matters in a record: no limits, TypedDict, skipped field, or code that runs when it is read."""
     if hasattr(record.cls, "__post_init__") or any(field.name.startswith("_") for field in record.fields):
         return False
     return all(

@@ -157,11 +157,7 @@ class Protobuf(Codec[M]):
 
 @cache
 def _encoder(python_type: type[Message]) -> Callable[[Any], bytes]:
-    """The function that serializes messages of a type: equal content gives equal bytes.
-
-    Only maps have no fixed order. `deterministic=True` sorts them, but costs as much again as serializing, so only
-    types that may hold maps get it.
-    """
+    """What serializes messages of a type: equal content gives equal bytes. Sorting maps costs as much again, so only types that may hold maps get it."""
     if _has_order(python_type.DESCRIPTOR, set()):
         return python_type.SerializeToString
     return partial(python_type.SerializeToString, deterministic=True)

@@ -39,10 +39,7 @@ _ALIKE = (
 def shape_of(descriptor: Descriptor, known: Mapping[str, str] | None = None) -> Shape:
     """The shape of a message type.
 
-    Args:
-        descriptor: of the type.
-        known: the shape under which values were written before. Its fields that the type no longer has are
-            kept: a new field of that number must fit old values.
+    Fields of `known`, the shape under which values were written before, are kept: a new field of that number must fit old values.
     """
     alone = _alone(descriptor)
     return dict(alone) if not known or known == alone else _merged(descriptor, known)

@@ -118,10 +118,8 @@ class Setup:
 class _FlowPickler(cloudpickle.CloudPickler):  # type: ignore[misc] # published without types
     """Cloudpickle that can also pickle protobuf types and structs.
 
-    The module name in a generated class comes from the path that protoc was given, and is seldom the name under
-    which it is imported. And cloudpickle cannot pickle such a class by value. So it is pickled as the name of the
-    module that contains it, or else as its .proto file. For structs of the script see
-    `sqe_chain.codecs.struct_pickle`.
+    The module name in a generated class comes from the path that protoc was given. It is seldom the name under which the class is
+    imported, and by value it cannot be pickled. So it is pickled as the name of its module, or else as its .proto file.
     """
 
     def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - any object can be pickled

@@ -77,15 +77,8 @@ def apply_all(
 ) -> int:
     """Write changed states of one level; returns the rows written.
 
-    Args:
-        flow: the flow.
-        job: the attempt.
-        stores: the store of a stage.
-        states: of one level.
-        applied: the plan.
-        sinks: where a stage writes its rows, if not into the store.
-        threads: several cells are written at the same time: each waits until a disk has them. Rows of a sink are written one
-            after the other.
+    With `threads` several cells are written at the same time, since each waits until a disk has them. Rows of a sink are written one
+    after the other.
     """
 
     def write(changed: ChangedStates) -> int:

@@ -143,15 +143,7 @@ def _listed(sizes: Ints, indexes: Ints, rows: Callable[[Ints, int], Rows]) -> li
 
 
 class RawBlock(Block):
-    """Records without envelopes.
-
-    Args:
-        messages: the records.
-
-    Attributes:
-        values: their values.
-        timestamps_ms: their times.
-    """
+    """Records without envelopes: their values, and their times."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self.messages = messages
@@ -220,8 +212,6 @@ class EnvelopeBlock(Block):
         type_name: the payload's type by its envelope; None: anything.
 
     Attributes:
-        messages: the records.
-        columns: the fields of their envelopes.
         values: the envelopes.
         carried: the envelopes are in the records' headers.
     """

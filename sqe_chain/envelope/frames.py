@@ -48,11 +48,7 @@ class WrittenLane:
     So no position is written twice. Those of one input differ by their ordinals, those of two inputs by the inputs' own. Nobody
     else writes the lane in the batch.
 
-    Args:
-        template: of the lane.
-
     Attributes:
-        template: of the lane.
         offset: that of the last input whose envelopes were made; -1 for none.
         previous: output partition -> the field `previous` of the next envelope there.
     """
@@ -121,14 +117,7 @@ def seal(
     types: Sequence[str],
     payloads: Sequence[Payload],
 ) -> list[bytes]:
-    """The envelopes, from their parts.
-
-    Args:
-        template: of one of their lanes.
-        framed: their frames.
-        keys: their fields of the key.
-        types: full names of the payloads' types.
-        payloads: what they hold.
+    """The envelopes, from their frames, fields of keys, names of types and payloads; `template` is that of one of their lanes.
 
     Raises:
         ValueError: an empty list of payloads.

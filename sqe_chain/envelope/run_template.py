@@ -30,11 +30,7 @@ _join: Final = b"".join
 
 
 class ListedSources:
-    """Inputs from wherever they are, side by side.
-
-    Args:
-        sources: what envelopes state of each.
-    """
+    """What envelopes state of inputs from wherever they are, side by side."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._chains, offsets, epochs, self._positions, times_ms = zip(*sources, strict=True)
@@ -90,9 +86,6 @@ class Run:
 def run_frames(run: Run) -> Frames | None:
     """The frames of a run's envelopes; None: they are not alike, or one is a replay that is passed on.
 
-    Args:
-        run: the envelopes.
-
     Raises:
         ChainTooLong: an input has 32 links already.
     """
@@ -137,15 +130,9 @@ def run_frames(run: Run) -> Frames | None:
 
 
 def _previous(run: Run, positions: Rows, mark: bytes) -> tuple[Rows, dict[int, bytes]] | None:
-    """What is written before each envelope on its slot, if no position lies behind that: so it is the highest; else None.
+    """What is written before each envelope on its slot, and the fields of the first ones; None if a position lies behind that.
 
-    Args:
-        run: the envelopes; its lanes learn what is written last.
-        positions: theirs.
-        mark: the bytes before a position in a field `previous`.
-
-    Returns:
-        The position before each; row -> the field, of the first one on each slot.
+    The lanes learn what is written last. `mark` are the bytes before a position in a field `previous`.
     """
     kind = f"V{positions.itemsize}"
     few = run.slots.max() < 1 << 16  # then numpy sorts by radix
@@ -169,28 +156,14 @@ def _previous(run: Run, positions: Rows, mark: bytes) -> tuple[Rows, dict[int, b
 
 
 class _ByteRows:
-    """Rows of bytes that are alike, until columns are put into them.
-
-    Args:
-        model: each row.
-        count: how many.
-
-    Attributes:
-        width: bytes of a row.
-    """
+    """Rows of bytes that are alike, until columns are put into them; `width` is the number of bytes of a row."""
 
     def __init__(self, model: bytes, count: int) -> None:
         self._bytes = bytearray(model) * count
         self._count, self.width = count, len(model)
 
     def put(self, at: int, kind: str, values: npt.NDArray[Any]) -> None:
-        """Write a column.
-
-        Args:
-            at: where in a row; below 0: counted from its end.
-            kind: numpy's code of the values' type.
-            values: one for each row.
-        """
+        """Write a column of values of numpy's type `kind`, one for each row, at a place in the rows; below 0: from their end."""
         column: npt.NDArray[Any] = np.ndarray(
             (self._count,), kind, self._bytes, at % self.width, (self.width,)
         )

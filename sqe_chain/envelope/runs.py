@@ -81,12 +81,7 @@ def _witnesses_agree(
 ) -> bool:
     """Whether nothing is missing before any message, and siblings have the same `of`.
 
-    Args:
-        columns: the block's.
-        order: the messages, lane by lane.
-        neighbours: their positions, and the position before each on its lane.
-        firsts: where in the order a lane begins.
-        marks: the marks of those lanes.
+    `order` are the messages lane by lane, `neighbours` their positions and those before each; `firsts` and `marks` are of the lanes.
     """
     positions, before = neighbours
     size = positions.itemsize

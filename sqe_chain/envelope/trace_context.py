@@ -35,9 +35,6 @@ def trace_context(headers: Headers) -> TraceContext | None:
 
         >>> trace_context([("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")])
         b'00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
-
-    Args:
-        headers: of the record.
     """
     contents = [content for name, content in headers if name == TRACEPARENT]
     sampled = _SAMPLED.match(contents[0] or b"") if len(contents) == 1 else None
@@ -45,11 +42,7 @@ def trace_context(headers: Headers) -> TraceContext | None:
 
 
 def own_context(event_id: bytes) -> TraceContext:
-    """The span in which a record is made that has several causes: the same in every attempt.
-
-    Args:
-        event_id: of the record, 16 bytes.
-    """
+    """The span in which a record of this id, 16 bytes, is made that has several causes: the same in every attempt."""
     span_id = blake2b(event_id, digest_size=_SPAN_ID_LENGTH).hexdigest()
     return f"00-{event_id.hex()}-{span_id}-01".encode()
 

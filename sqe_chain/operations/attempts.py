@@ -93,9 +93,7 @@ class Attempts:
     def delete_leftovers(self, stored_in: dict[str, str], tombstone: Header) -> None:
         """Delete what is stored under the flow's own name, which it leaves with its first rebuild.
 
-        Args:
-            stored_in: stage -> name of the flow under which its states are stored now.
-            tombstone: the header that cleared cells get.
+        `stored_in` has the flow's name under which each stage is stored now; cleared cells get the tombstone as their header.
         """
         name = self.env.flow.name
         for stage in self.env.flow.stages:
@@ -118,14 +116,7 @@ class Attempts:
         return home is None and not any(self._headers(name, stage, range(_CELLS)) for stage in stages)
 
     def clear(self, stage: StageNode, flow: str, cells: range, tombstone: Header) -> None:
-        """Delete states of a stage that are no longer needed.
-
-        Args:
-            stage: the stage.
-            flow: name of the flow under which they are stored.
-            cells: its cells there.
-            tombstone: the header that each cell gets before its first row is deleted.
-        """
+        """Delete states of a stage, stored under a flow's name, that are no longer needed. First each cell gets the tombstone as its header."""
         for cell in cells:
             # Repeated as one: it scans, and begins with the header that it finds.
             self.env.retry.call("delete old states", partial(self._clear_cell, stage, flow, cell, tombstone))
@@ -166,12 +157,7 @@ class Attempts:
         return any(self.env.store(stage).headers(flow, stage.name, cells))
 
     def _clear_cell(self, stage: StageNode, flow: str, number: int, tombstone: Header) -> None:
-        """Give a cell the tombstone, and delete all of its rows.
-
-        Raises:
-            Superseded: a newer run has claimed the flow.
-            StoreInconsistent: the header is that of no run that this one knows.
-        """
+        """Give a cell the tombstone, and delete all of its rows."""
         store, cell = self.env.ports.store(stage), (flow, stage.name, number)
         header = store.headers(flow, stage.name, [number])[0]
         # Not bounded: each further round means that an older run has stamped the header, or written there, in between.

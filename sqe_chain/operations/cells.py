@@ -35,13 +35,7 @@ def write_rows(
 
 
 def delete_rows(store: StateStore, cell: Cell, header: Header, view: str | None) -> Header | None:
-    """Delete all rows of a cell that has this header.
-
-    Args:
-        store: the store.
-        cell: which cell.
-        header: the header that it has, and keeps.
-        view: how the stage shows its states to other programs; None if it does not.
+    """Delete all rows of a cell that has this header, and keeps it; and their views, where the stage has some.
 
     Returns:
         What is stored then; see `write_rows`.

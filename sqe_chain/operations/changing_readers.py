@@ -300,10 +300,7 @@ def _least(frontiers: Sequence[Frontier | None]) -> Frontier | None:
 
 
 def _layout(fresh: Layout, known: Sequence[Plan], number: int, flow: CompiledFlow) -> Layout:
-    """The layout of the readers before, with stages that begin with this plan.
-
-    Not the declared one: the reader's start compares that with it.
-    """
+    """The layout of the readers before (the reader's start compares the declared one with it), with stages that begin with this plan."""
     newest = max(known, key=lambda plan: plan.number).layout
     outputs, sources, starts, gone = (
         dict(newest.outputs),

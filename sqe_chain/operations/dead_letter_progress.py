@@ -142,12 +142,7 @@ class Progress:
         return replace(self, apart=tuple(sorted([*others, (begin, end)])))
 
     def done_up_to(self, offset: int, epoch: int = 0) -> Progress:
-        """With all records before an offset done, and those that follow without a gap.
-
-        Args:
-            offset: the offset.
-            epoch: leader epoch plus one of the record before it; 0 unknown.
-        """
+        """With all records before an offset done, and those that follow without a gap; `epoch` is that of the record before it, plus one."""
         apart, passed = list(self.apart), False
         while apart and apart[0][0] <= offset:
             offset, passed = max(offset, apart.pop(0)[1]), True

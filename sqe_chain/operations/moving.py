@@ -135,11 +135,7 @@ def import_states(env: Environment, lines: Iterable[str]) -> Plan:
 
 
 def read_export(flow: CompiledFlow, lines: Iterable[str]) -> tuple[Plan, Iterator[ExportedRow]]:
-    """The plan of an export, and its rows. What is wrong with a row is found as it is read.
-
-    Args:
-        flow: the flow whose states they are.
-        lines: of the export.
+    """The plan of an export of this flow, and its rows. What is wrong with a row is found as it is read.
 
     Raises:
         ConfigurationError: this is no export of this flow, or lines are missing or changed.
@@ -243,11 +239,7 @@ def _plan_of(flow: CompiledFlow, line: str) -> Plan:
 
 
 def _after_format_1(raw: Mapping[str, Any]) -> Plan:
-    """An empty plan after one of format 1, in which each feature had members of its own.
-
-    Raises:
-        ConfigurationError: work is unfinished, which only the version that has begun it can finish.
-    """
+    """An empty plan after one of format 1, in which each feature had members of its own; work must not be unfinished."""
     overwrite = raw.get("overwrite") or {}
     pending = [name for name in ("quiet", "unfinished", "reached", "published_until") if raw.get(name)]
     if pending or overwrite.get("step") in ("begun", "staged"):

@@ -151,10 +151,7 @@ def _find_in_commits(
 
 
 def _is_published(last: Plan, known: int, commits: Sequence[_PlanCommit]) -> bool:
-    """Whether commits prove that all outputs of the last plan are published: the commit comes after them.
-
-    A silent plan has no outputs.
-    """
+    """Whether commits prove that all outputs of the last plan are published: they come after them. A silent plan has no outputs."""
     committed = {commit.meta.get("id") for commit in commits}
     return Rebuilding.of(last).silent or known > last.number or last.plan_id in committed
 
@@ -166,11 +163,7 @@ def _unfinished_after(base: Plan, last: Plan) -> Unfinished:
 
 
 def reached_at(base: Plan) -> Reached | None:
-    """How far event time has come with a plan; None where nothing goes by it.
-
-    Args:
-        base: the plan.
-    """
+    """How far event time has come with a plan; None where nothing goes by it."""
     times = EventTime.of(base)
     return Reached(times.times, times.frontier, Timers.of(base).ticked_ms) if times.times else None
 

@@ -208,10 +208,7 @@ class Rebuild:
     def _with_closes(
         self, until: dict[TopicPartition, int], progress: FlowProgress
     ) -> tuple[dict[TopicPartition, int], Closes]:
-        """Where to end, and where all windows were closed on the way there and after it.
-
-        If some partitions have not reached a closing there, it holds back the others: beyond it, the flow never had such states.
-        """
+        """Where to end, and where all windows were closed on the way there and after it. A partition short of a closing holds back the others."""
         known = progress.closes
         before = min(known.within(until), known.published)
         if before < len(known):
@@ -275,10 +272,9 @@ class Rebuild:
         return {attempt.name for attempt in obsolete}
 
     def _with_free_name(self, attempts: Attempts, mine: Claim, home: Home) -> tuple[Claim, Home]:
-        """The claim, with the first epoch from which a free name for an attempt can be made.
+        """The claim, with the first epoch that gives a free name for an attempt.
 
-        A metadata store that was emptied gives out epochs again, while other stores still hold states under names made from
-        them.
+        A metadata store that was emptied gives out epochs again, while other stores still hold states under their names.
         """
         env, epoch = self.env, mine.epoch
         # Ends beyond the last epoch that any store has a name from.

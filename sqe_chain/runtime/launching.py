@@ -146,12 +146,7 @@ def _ready(env: Environment, create_topics: int | None, stop: Stop) -> bool:
 def _create_missing(env: Environment, input_partitions: int) -> None:
     """Create missing topics: outputs and dead-letter topics as declared, inputs with this number of partitions, if any.
 
-    Better let its writer create an input that several flows share: its number of partitions is permanent for the lanes
-    through it.
-
-    Raises:
-        Unavailable: asked to stop while the broker was unavailable.
-        ConfigurationError: the broker refuses.
+    Better let its writer create an input that several flows share: its partitions are permanent for the lanes through it.
     """
     needed = _partitions_needed(env.flow, input_partitions)
     existing = env.log.describe(needed)

@@ -38,10 +38,7 @@ _END_S = 2.0
 class WarmUp:
     """Runs `Engine.warm_up` in a thread, as long as the context lasts.
 
-    Args:
-        engine: the engine.
-        failed: called with the reason when it fails, in that thread. It is no reason to stop: where it matters, the first
-            batch meets the same.
+    `failed` is called in that thread if it fails. That is no reason to stop: where it matters, the first batch meets the same.
     """
 
     def __init__(self, engine: Engine, failed: Callable[[Exception], None]) -> None:
@@ -124,10 +121,7 @@ class Service:
                 service.leave()
 
     def _batches(self, service: StagedService | Republisher, *, stateful: bool) -> None:
-        """Run one batch after the other; without a pause while catching up, and without stages.
-
-        A commit may be under way while the next batch begins, and at no other time.
-        """
+        """Run one batch after the other; a commit may be under way while the next batch begins, and at no other time."""
         interval_ms = self.env.settings.interval_ms if stateful else 0
         idle_ms = FIRST_IDLE_MS
         while not self.stop.requested:  # not bounded: this is the service
@@ -161,10 +155,7 @@ class Service:
             last()
 
     def _judge(self, error: ChainError, service: StagedService | Republisher) -> None:
-        """Raise an error, or ignore it: if the service was asked to stop while it waited, it has ended well.
-
-        Not if a plan is open: until the next run finishes it, its outputs and states are incomplete.
-        """
+        """Raise an error, or ignore it if the service was asked to stop while it waited. An open plan is incomplete, so then it is raised."""
         if isinstance(error, Superseded):
             raise error
         if self.stop.superseded:

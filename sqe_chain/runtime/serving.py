@@ -118,15 +118,9 @@ class _Silent(WSGIRequestHandler):
 
 @contextmanager
 def serve(port: int, registry: CollectorRegistry, health: Health, host: str = LOOPBACK) -> Iterator[None]:
-    """Answer ``GET /metrics``, ``/live``, ``/ready`` and ``/available`` while in the context.
+    """Answer ``GET /metrics``, ``/live``, ``/ready`` and ``/available`` while in the context; by default to this machine alone.
 
     The last three answer 200 for yes and 503 for no, with a sentence. Any other path is 404: a probe with a typo fails.
-
-    Args:
-        port: TCP port.
-        registry: the metrics.
-        health: of the service.
-        host: address to listen on; by default only programs of this machine can ask.
 
     Raises:
         ConfigurationError: the port is taken, or this machine does not have the address.

@@ -42,7 +42,7 @@ class StoredStage:
         flow: name of the flow.
         name: name of the stage.
         home: any store of the flow: each has all of its locations.
-        store: the store that holds the states.
+        store: the one that holds the states.
     """
 
     flow: str

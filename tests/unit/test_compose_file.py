@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from services.compose_chaos.images import IMAGE
+from services.compose_chaos.docker import IMAGE
 from sqe_chain.ext.dev.jars import CASSANDRA, KAFKA
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -209,10 +209,7 @@ class SparkEngine:
         return results
 
     def _alone(self, do: SmallTask, work: Work, portions: Sequence[Portion]) -> list[TaskResult]:
-        """Run one task for a small batch.
-
-        Its plan is the same each time, so Spark makes it once; what to do goes with the job, as a local property.
-        """
+        """Run one task for a small batch. Spark makes its plan once: what to do goes with the job, as a local property."""
         arguments = tasks.pack_arguments(do, work.job, portions)
         if len(arguments) > self._tuning.property_bytes or not _pinned():
             return _collect(self._reading(partial(tasks.alone, do, work), [portions]))
@@ -265,11 +262,7 @@ def _ordered(frame: DataFrame, width: int) -> DataFrame:
 
 
 def _collect(frame: DataFrame) -> list[TaskResult]:
-    """Run a job whose rows are results.
-
-    Raises:
-        ChainError: a task raised it; or Spark gave up.
-    """
+    """Run a job whose rows are results; raises what a task raised."""
     with _spark_errors():
         rows = frame.collect()
     results = [TaskResult.unpack(bytes(row.blob)) for row in rows]
@@ -279,13 +272,7 @@ def _collect(frame: DataFrame) -> list[TaskResult]:
 
 @contextmanager
 def _spark_errors() -> Iterator[None]:
-    """Translate Spark's errors. They are final: Spark has retried already.
-
-    Raises:
-        ChainError: Spark gave up on the job.
-        EngineLost: Spark's Java process is gone.
-        ConfigurationError: sqe_chain is missing on the workers.
-    """
+    """Translate Spark's errors. They are final: Spark has retried already."""
     try:
         yield
     except ChainError:

@@ -177,13 +177,10 @@ def archive_classes() -> Path:
 
 @contextmanager
 def _java_ignores_sigterm(started: list[subprocess.Popen[bytes]]) -> Iterator[None]:
-    """In this context, a Java process that PySpark starts ignores SIGTERM; SIGINT it ignores anyway.
+    """In this context, a Java process that PySpark starts, added to `started`, ignores SIGTERM; SIGINT it ignores anyway.
 
     A signal that is ignored when Java starts stays ignored. Java still ends with this process, even if that is
     killed: its input then ends. PySpark has no option for this, so its `Popen` is replaced.
-
-    Args:
-        started: gets the process.
     """
     gateway: Any = java_gateway
     original = gateway.Popen
@@ -246,10 +243,7 @@ def own_session(session: SparkSession) -> SparkSession:
 
 
 def _expect_its_end(session: SparkSession) -> None:
-    """Silence PySpark's thread for accumulators when Spark's Java process is gone: the next call of Spark reports that.
-
-    The thread would print a traceback beside the one line with what to do.
-    """
+    """Silence PySpark's thread for accumulators when Java is gone: the next call of Spark reports that in one line, with what to do."""
     server = getattr(session.sparkContext, "_accumulatorServer", None)
     if server is None:  # a PySpark that does it otherwise
         return

@@ -86,11 +86,7 @@ class WorkersEngine:
         self._team.end_batch()
 
     def _kept(self) -> bool:
-        """Whether workers keep a batch; what was lost with one of them is computed again.
-
-        Raises:
-            EngineLost: that gave something else.
-        """
+        """Whether workers keep a batch; what was lost with one of them is computed again, and compared."""
         if self._batch is None:
             return False
         job, portions, before = self._batch

@@ -39,12 +39,7 @@ class Parcel:
 
 @dataclass(slots=True)
 class Done:
-    """What running levels gave.
-
-    Attributes:
-        report: of the tasks.
-        parcels: units for deeper levels.
-    """
+    """What running levels gave: a report, and units for deeper levels."""
 
     report: Report = field(default_factory=Report)
     parcels: list[Parcel] = field(default_factory=list)
@@ -116,12 +111,7 @@ class Tasks:
         open_connections(self._flow, self._setup.log, self._setup.store)
 
     def process(self, job: Job, assigned: Sequence[Sequence[Portion]]) -> Done:
-        """Run level 0, and level 1 if it needs no shuffle.
-
-        Args:
-            job: the attempt.
-            assigned: the portions of each of this worker's tasks.
-        """
+        """Run level 0, and level 1 if it needs no shuffle, for the portions of each of this worker's tasks."""
         self.release()
         self._job = job
         read = ahead(self._setup.log, [portion for portions in assigned for portion in portions])
@@ -133,12 +123,7 @@ class Tasks:
         return self._keep(blocks())
 
     def fold(self, level: int, parcels: list[Parcel]) -> Done:
-        """Run a level.
-
-        Args:
-            level: 1 or more.
-            parcels: all units of the state partitions that this worker folds.
-        """
+        """Run a level of 1 or more, with all units of the state partitions that this worker folds."""
         if not parcels or self._job is None:
             return Done()
         parcels.sort(key=attrgetter("first"))

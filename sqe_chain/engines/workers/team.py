@@ -37,15 +37,7 @@ serve(connection, *connection.recv())
 
 @dataclass(slots=True)
 class _Member:
-    """One worker process.
-
-    Attributes:
-        number: from 0.
-        process: the process.
-        connection: to it.
-        unanswered: commands that were sent, and have no reply yet.
-        value: what the last command returned.
-    """
+    """One worker process: commands without a reply yet, and what the last one returned."""
 
     number: int
     process: subprocess.Popen[bytes]
@@ -97,13 +89,7 @@ class Team:
                 self._send(member, command)
 
     def call(self, commands: Sequence[Command]) -> list[Any]:
-        """Give each worker a command, and wait until all are done.
-
-        Args:
-            commands: one for each.
-
-        Returns:
-            What they returned.
+        """Give each worker its command, and wait until all are done; returns what they returned.
 
         Raises:
             Unavailable: a worker was lost; a repetition is done by new ones.

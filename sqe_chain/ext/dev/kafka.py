@@ -196,10 +196,7 @@ class KafkaServer(JavaServer):
 
 
 def _brokers_known(port: int) -> int:
-    """How many brokers the broker lists: 0 until it is registered and can lead partitions.
-
-    It sends a metadata request written by hand, so that this package needs no Kafka client.
-    """
+    """How many brokers the broker lists, 0 until it can lead partitions: by a request written by hand, so that no Kafka client is needed."""
     body = struct.pack(">hhih", _METADATA_API, _METADATA_VERSION, 0, -1) + struct.pack(">i", 0)
     with socket.create_connection((HOST, port), timeout=_PROBE_TIMEOUT_S) as connection:
         connection.sendall(struct.pack(">i", len(body)) + body)

@@ -32,13 +32,7 @@ class Clocked(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """The file system of a directory.
-
-    Attributes:
-        directory: the directory.
-        free: free bytes.
-        total: bytes of the file system.
-    """
+    """The file system of a directory, in bytes."""
 
     directory: Path
     free: int
@@ -121,17 +115,10 @@ def _java_version(program: str) -> int:
 
 
 def clock_differences(store: Clocked, now_ms: Callable[[], int]) -> dict[str, int]:
-    """By how much the clocks of a store's servers differ from this machine's.
+    """By how many milliseconds the clocks of a store's servers are ahead of this machine's, at least; negative: behind.
 
     An answer takes time. The server read its clock at some moment between question and answer, so only what lies outside
     of that time is a difference.
-
-    Args:
-        store: the store.
-        now_ms: this machine's clock, milliseconds since 1970.
-
-    Returns:
-        Server -> milliseconds by which it is ahead, at least; negative: behind.
 
     Raises:
         Unavailable: no answer.

@@ -36,11 +36,7 @@ _READING = frozenset({"describe", "topic_ids", "bounds", "read", "read_all", "of
 
 
 class ReadOnlyLog:
-    """A log whose topics and offsets nobody changes.
-
-    Args:
-        log: the log.
-    """
+    """A log whose topics and offsets nobody changes."""
 
     def __init__(self, log: Log) -> None:
         self._log = log

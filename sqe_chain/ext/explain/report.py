@@ -63,13 +63,7 @@ def trusted_line(result: Trace, key: bytes) -> str:
 
 
 def trace_as_object(result: Trace, key: bytes, most: int | None = None) -> dict[str, object]:
-    """A trace of one key for JSON.
-
-    Args:
-        result: the trace.
-        key: the key.
-        most: how many of the newest records and replays are shown; None: all.
-    """
+    """A trace of one key for JSON; `most` bounds the number of newest records and replays, None: all."""
     units = [unit_as_object(unit) for unit in result.contributions if unit.key == key]
     replays = [
         {"record": name_of(replay.place), "original": name_of(replay.original)} for replay in result.replays

@@ -36,13 +36,7 @@ class Before:
 
 
 def check_continued(home: StoredPlans, flow: str, before: Plan, after: Plan) -> None:
-    """Check that a plan came before another one, in one history of the flow.
-
-    Args:
-        home: the metadata store, as far as it keeps plans.
-        flow: name of the flow.
-        before: plan of an export.
-        after: the last plan.
+    """Check that the plan of an export came before the last plan, in one history of the flow.
 
     Raises:
         ConfigurationError: the export is newer, or of another history.
@@ -64,14 +58,7 @@ def check_continued(home: StoredPlans, flow: str, before: Plan, after: Plan) -> 
 
 
 def begin_after(before: Plan, after: Plan, number: int, name: str) -> Plan:
-    """The plan of an export as the first one of a replay.
-
-    Args:
-        before: the plan of the export.
-        after: the plan to end at.
-        number: of the replay's first plan.
-        name: name of the replayed flow.
-    """
+    """The plan of an export as the first one of a replay that ends at `after`, with this number and name of the flow."""
     ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in before.ranges)
     stages = {stage: replace(where, flow=name) for stage, where in before.layout.stages.items()}
     layout = replace(before.layout, stages=stages)
@@ -85,11 +72,7 @@ def begin_after(before: Plan, after: Plan, number: int, name: str) -> Plan:
 
 
 def rebuilding_up_to(plan: Plan) -> Rebuilding:
-    """How a replay folds: up to a plan, and without the inputs that wait for event time there.
-
-    Args:
-        plan: the plan to end at.
-    """
+    """How a replay folds: up to this plan, and without the inputs that wait for event time there."""
     ends = {tp: planned.stop for tp, planned in plan.ends().items() if planned.stop}
     return Rebuilding(silent_until=ends, attempt=plan.number + 1, reached=reached_at(plan))
 
@@ -97,14 +80,7 @@ def rebuilding_up_to(plan: Plan) -> Rebuilding:
 def fill(
     stores: Mapping[str, StateStore], flow: CompiledFlow, plan: Plan, rows: Iterable[ExportedRow]
 ) -> None:
-    """Put the states of an export into empty stores.
-
-    Args:
-        stores: store name -> store.
-        flow: the replayed flow.
-        plan: from `begin_after`.
-        rows: stage, cell, key and state, those of a cell together.
-    """
+    """Put the states of an export into empty stores: `plan` is from `begin_after`, and the rows of a cell come together."""
     header = Header(0, "", plan.number, plan.plan_id)
     store_of = {stage.name: stores[stage.store or ""] for stage in flow.stages}
     for stage in flow.stages:

@@ -27,12 +27,7 @@ _ATTEMPTS, _PAUSE_S = 20, 0.05
 
 @dataclass(frozen=True, slots=True)
 class IgnoredReplay:
-    """A record that the flow ignored: it repeats another one.
-
-    Attributes:
-        place: where it is.
-        original: the record that was counted.
-    """
+    """A record that the flow ignored: it repeats the original, which was counted."""
 
     place: Place
     original: Place
@@ -197,13 +192,7 @@ def check_traceable(stage: StageNode) -> None:
 def read_states(
     stores: Mapping[str, StateStore], flow: str, stage: StageNode, keys: Sequence[bytes]
 ) -> StoredValues:
-    """The stored states of keys, all as of one plan.
-
-    Args:
-        stores: store name -> store; "" is the metadata store.
-        flow: name of the flow.
-        stage: the stage.
-        keys: the keys.
+    """The stored states of keys, all as of one plan. The store "" is the metadata store.
 
     Raises:
         ConfigurationError: the flow or the stage has not run.
@@ -291,13 +280,7 @@ def positions(env: Environment, span: Range) -> Iterator[tuple[Place, int, bytes
 
 
 def lane_and_position(head: EnvelopeHead | None, message: Message, topic_id: bytes) -> tuple[int, bytes]:
-    """The lane of a record as its reader sees it, and its position there.
-
-    Args:
-        head: its envelope; None: it has none.
-        message: the record.
-        topic_id: of its topic.
-    """
+    """The lane of a record as its reader sees it, and its position there; without an envelope it is its own root."""
     stated_lane, position = (0, b"") if head is None else (head.lane, head.position)
     lane = read_lane(stated_lane, message.topic(), topic_id, message.partition())
     return lane, position or root_position(stored_epoch(message.leader_epoch()), message.offset())

@@ -43,14 +43,7 @@ def link_records(opened: Open, report: TraceReport) -> None:
 
 
 def create_spans(spans: Spans, ids: GivenIds, step: Open, outputs: Sequence[TracedOutput]) -> None:
-    """Make the spans of outputs, each in a trace of its own; the step that has published them is linked to the first ones.
-
-    Args:
-        spans: of the service.
-        ids: gives them the ids that the outputs bear.
-        step: the step.
-        outputs: the outputs.
-    """
+    """Make the spans of outputs, each in a trace of its own, with the ids that the outputs bear. Link the step to the first ones."""
     for output in outputs:
         attributes = spans.messaging("create", "create", (output.topic,))
         attributes["messaging.destination.partition.id"] = str(output.partition)

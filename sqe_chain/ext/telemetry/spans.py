@@ -54,15 +54,7 @@ class Open:
 
 @dataclass(slots=True)
 class Spans:
-    """Begins the spans of one service.
-
-    Args:
-        tracer: makes them.
-        flow: the flow.
-
-    Attributes:
-        common: attributes of all spans.
-    """
+    """Begins the spans of one service; all have the attributes `common`."""
 
     tracer: Tracer
     flow: CompiledFlow

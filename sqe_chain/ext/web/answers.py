@@ -16,12 +16,7 @@ from sqe_chain.ext.explain.recording import Place
 
 
 class Asked(Exception):
-    """A request that cannot be answered.
-
-    Args:
-        status: of HTTP.
-        text: why.
-    """
+    """A request that cannot be answered: the status of HTTP, and why."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)

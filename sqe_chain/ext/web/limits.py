@@ -25,11 +25,7 @@ class _TooLarge(Exception):
 
 
 class Bounded:
-    """Refuses bodies of more than 64 KiB, however they come, and adds the headers of `SECURITY`.
-
-    Args:
-        app: the application.
-    """
+    """Refuses bodies of more than 64 KiB, however they come, and adds the headers of `SECURITY`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

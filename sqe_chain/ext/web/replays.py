@@ -53,11 +53,7 @@ class WatchedTopic:
 
 @dataclass(slots=True)
 class ReplayWatch:
-    """Watches the topics that somebody looks at.
-
-    Args:
-        log: the brokers.
-    """
+    """Watches the topics that somebody looks at."""
 
     log: Log
     _topics: dict[str, WatchedTopic] = field(default_factory=dict)

@@ -241,12 +241,7 @@ class Site:
     ) -> Json:
         """A page of keys, one state partition after the other, each in the order of its keys; longer ones are counted only.
 
-        Args:
-            flow: name of the flow.
-            stage: name of the stage.
-            prefix: of the keys.
-            after: cell and key of the last one of the page before.
-            limit: most keys.
+        `after` is cell and key of the last one of the page before.
         """
         where, store, node = self.stage_of(flow, stage)
         keys: list[tuple[int, bytes]] = []
