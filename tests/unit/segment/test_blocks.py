@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from sqe_chain.chain import root_position
 from sqe_chain.envelope.carrier import in_headers
-from sqe_chain.envelope.columns import Columns
 from sqe_chain.envelope.marks import PartitionMarks
-from sqe_chain.envelope.message import parse_head, wrap
+from sqe_chain.envelope.message import wrap
 from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ChainError, EnvelopeError, PoisonError
 from sqe_chain.flow import Flow
@@ -347,67 +346,3 @@ def test_ordinary_records_are_decided_about_in_runs(worthwhile: int, how: Carrie
     with taken_as(run=worthwhile) as taken:
         outcome(records, [6], changes=False)
     assert taken == ([54] if worthwhile == 1 else [])
-
-
-@given(
-    st.lists(
-        st.builds(
-            dict,
-            source=st.integers(0, 1),
-            payloads=st.lists(st.binary(max_size=400) | st.just(bytes(20_000)), min_size=1, max_size=2),
-            key=st.none() | st.binary(max_size=200),
-            time=st.integers(-2, 1 << 50) | st.integers(-(1 << 63), (1 << 63) - 1),
-            type=st.sampled_from([TYPE, f"{TYPE}s", "a.B", "x" * 130]),
-            previous=st.booleans(),
-            damage=st.none() | st.integers(0, 500),
-            watermark=st.just(0) | st.integers(1, 1 << 50),
-        ),
-        min_size=1,
-        max_size=12,
-    )
-)
-def test_columns_hold_what_protobuf_finds(envelopes: list[dict[str, Any]]) -> None:
-    values = []
-    for number, envelope in enumerate(envelopes):
-        template = OutputTemplate(
-            lane=9,
-            topic="raw",
-            topic_id=bytes(16),
-            partition=300,
-            output="up/words",
-            watermark_ms=max(0, envelope["watermark"]),
-        )
-        position = root_position(1, number)
-        value, _ = template.encode(
-            b"", number, 1, 0, 1, position, envelope["time"], envelope["key"], envelope["type"], envelope["payloads"],
-            b"p" * 16 if envelope["previous"] else b"",
-        )  # fmt: skip
-        if envelope["source"]:
-            value = wrap(StringValue(value="x"), key=envelope["key"], timestamp_ms=1, event_id=b"e" * 16)
-        if envelope["damage"] is not None:
-            at = envelope["damage"] % len(value)
-            value = value[:at] + bytes([value[at] ^ 0x41]) + value[at + 1 :]
-        values.append(value)
-    found = Columns(values, TYPE.encode())
-    assert found.size == sum(map(len, values))
-    for index, value in enumerate(values):
-        try:
-            head = parse_head(value)
-        except EnvelopeError:
-            assert not found.ordinary[index]
-            continue
-        plain = head.type == TYPE and not head.size and not head.deleted and 0 < len(head.payload) < 1 << 14
-        assert found.ordinary[index] == plain
-        if plain:
-            start = found.start[index]
-            at, end = found.payload[index], found.payload_end[index]
-            assert value[at - start : end - start] == head.payload
-            assert int(found.lane[index]) == head.lane
-            assert int(found.timestamp_ms[index]) == head.timestamp_ms
-            assert int(found.watermark_ms[index]) == head.watermark_ms
-            for name in ("position", "previous"):
-                at = getattr(found, name)[index]
-                end = at + getattr(found, f"{name}_size")[index]
-                assert value[at - start : end - start] == getattr(head, name)
-            if head.chain:
-                assert value[: found.chain_end[index] - start].endswith(head.chain)

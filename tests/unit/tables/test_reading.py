@@ -95,33 +95,6 @@ def filled(at: Path, flushes: int = 6, seed: int = 3) -> Written:
     return found
 
 
-def test_the_latest_row_of_each_key_is_found(tmp_path: Path) -> None:
-    found = filled(tmp_path)
-    found.check()
-    rows = found.table.read(columns=["bar", "robot"])
-    assert rows.column_names == ["bar", "robot"]
-    assert sorted(rows["bar"].to_pylist()) == sorted(found.expected.values())
-
-
-@pytest.mark.parametrize("compacted", [False, True])
-def test_a_partition_key_and_a_range_of_row_keys(tmp_path: Path, *, compacted: bool) -> None:
-    found = filled(tmp_path)
-    if compacted:
-        found.table.compact()
-    low, high = START + dt.timedelta(minutes=30), START + dt.timedelta(minutes=50)
-    scan = found.table.scan("r4", row_key=(low, high))
-    wanted = {key: bar for key, bar in found.expected.items() if key[0] == "r4" and low <= key[1] <= high}
-    assert as_dict(scan.rows) == wanted
-    assert wanted
-    assert scan.files + scan.files_left_out == len(found.table.files())
-    other_parts = [
-        file for file in found.table.files() if f"_sqe_partition={partition_of(b'r4', PARTS)}/" not in file
-    ]
-    assert scan.files_left_out >= len(other_parts)
-    if not compacted:  # the flushes of other times, too
-        assert scan.files <= 3 < len(found.table.files()) - len(other_parts)
-
-
 def test_row_groups_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sqe_chain.ext.tables.files.ROW_GROUP", 10)
     found = filled(tmp_path, flushes=1)
@@ -129,14 +102,6 @@ def test_row_groups_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert scan.row_groups < scan.row_groups + scan.row_groups_left_out
     assert scan.rows_read <= 20 < len(found.expected)
     assert as_dict(scan.rows) == {key: bar for key, bar in found.expected.items() if key[0] == "r4"}
-
-
-def test_an_older_version_of_a_row_is_never_found_by_its_value(tmp_path: Path) -> None:
-    found = Written(tmp_path)
-    found.flush([Row("r1", START, 1.0), Row("r2", START, 1.0)])
-    found.flush([Row("r1", START, 5.0)])
-    assert as_dict(found.table.read(where={"bar": (None, 2.0)})) == {("r2", START): 1.0}
-    assert as_dict(found.table.read(where={"bar": (2.0, None), "at": (START, START)})) == {("r1", START): 5.0}
 
 
 def test_wrong_names_are_refused(tmp_path: Path) -> None:
@@ -224,48 +189,12 @@ def test_duckdb_polars_and_pyarrow_find_the_same(tmp_path: Path) -> None:
     del t
 
 
-def test_compaction_merges_files_and_keeps_the_latest_rows(tmp_path: Path) -> None:
-    found = filled(tmp_path)
-    before = len(found.table.files())
-    done = found.table.compact()
-    assert (done.files_before, done.files_after) == (before, USED)
-    assert before > 3 * USED
-    assert done.rows_left_out > 0
-    found.check()
-    assert DeltaTable(found.address).to_pyarrow_dataset().count_rows() == len(found.expected)
-    assert found.table.compact().files_after == USED
-    chunks = found.table.chunks("r4")
-    assert [chunk.rows for chunk in chunks] == [len([key for key in found.expected if key[0] == "r4"])]
-    assert chunks[0].compacted is not None
-    found.flush([Row("r4", START, 9.0)])
-    found.check()
-    found.table.compact()
-    found.check()
-
-
 def test_a_reader_of_an_older_version_goes_on_while_files_are_merged(tmp_path: Path) -> None:
     found = filled(tmp_path)
     before = DeltaTable(found.address)
     count = before.to_pyarrow_dataset().count_rows()
     found.table.compact()
     assert before.to_pyarrow_dataset().count_rows() == count
-
-
-def test_a_flush_during_a_compaction_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = filled(tmp_path)
-    between(
-        monkeypatch, lambda: found.flush([Row(f"r{number}", START, float(number)) for number in range(9)])
-    )
-    found.table.compact()
-    found.check()
-
-
-def test_of_two_compactions_at_once_one_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = filled(tmp_path)
-    between(monkeypatch, lambda: open_table(found.address).compact())
-    found.table.compact()
-    found.check()
-    assert DeltaTable(found.address).to_pyarrow_dataset().count_rows() == len(found.expected)
 
 
 def test_a_compaction_that_crashes_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +25,8 @@ from sqe_chain.ext.tables.files import files_of
 from sqe_chain.ext.tables.memtable import Memtable
 from sqe_chain.ext.tables.reading import open_table
 from sqe_chain.ext.tables.sink import TableSink
-from sqe_chain.ext.tables.storage import Conflict, TableChange
-from sqe_chain.ports import Flush, SinkClaim, SinkState
-
-
-class Row(msgspec.Struct):
-    robot: str
-    at: int
-    bar: float = 0.0
-
-
-class Wider(Row):
-    note: str | None = None
-
-
-class Narrower(msgspec.Struct):
-    robot: str
-    at: int
+from sqe_chain.ports import Flush, SinkState
+from tests.support.written_tables import Narrower, Row, claim_of
 
 
 class Otherwise(msgspec.Struct):
@@ -60,11 +44,6 @@ def claimed(at: Path, epoch: int = 1, row: type = Row, **other: Any) -> TableSin
     found = sink_of(at, row)
     found.claim(claim_of(epoch, **other))
     return found
-
-
-def claim_of(epoch: int, **other: Any) -> SinkClaim:
-    given: dict[str, Any] = {"flow": "f", "stage": "t", "plans": {}, "known": {0: None, 1: None}} | other
-    return SinkClaim(epoch=epoch, run_id=given.pop("run_id", f"run-{epoch}"), **given)
 
 
 def flush_of(
@@ -127,37 +106,6 @@ def test_another_run_of_the_same_epoch_adds_nothing(tmp_path: Path) -> None:
     assert sink.flush(flush_of(sink, 3))[0] == 4
 
 
-def test_an_older_run_that_looked_before_the_claim_adds_nothing(tmp_path: Path) -> None:
-    """The window between look and commit: the table itself refuses."""
-    sink = claimed(tmp_path)
-    snapshot = sink.storage.snapshot()
-    before = snapshot.heads("f", "t", [0])
-    claimed(tmp_path, 2)
-    with pytest.raises(Conflict):
-        sink.storage.commit(
-            snapshot, TableChange("late", "f", "t", before, {0: replace(before[0], number=3)})
-        )
-
-
-def test_other_state_partitions_do_not_get_in_each_others_way(tmp_path: Path) -> None:
-    sink = claimed(tmp_path)
-    snapshot = sink.storage.snapshot()
-    before = snapshot.heads("f", "t", [0])
-    sink.flush(flush_of(sink, 3, part=1))
-    sink.storage.commit(
-        snapshot, TableChange("beside it", "f", "t", before, {0: replace(before[0], number=3)})
-    )
-    latest = sink.storage.snapshot().heads("f", "t", range(2))
-    assert [latest[part].number for part in (0, 1)] == [3, 3]
-
-
-def test_another_plan_of_the_same_number_stops(tmp_path: Path) -> None:
-    sink = claimed(tmp_path)
-    sink.flush(flush_of(sink, 3))
-    with pytest.raises(TableInconsistent, match="two histories"):
-        sink.flush(flush_of(sink, 3, plan_id="f" * 32))
-
-
 def test_a_table_that_went_back_in_time_stops(tmp_path: Path) -> None:
     sink = claimed(tmp_path)
     _, known = sink.flush(flush_of(sink, 3))
@@ -179,75 +127,10 @@ def test_a_table_that_went_back_in_time_stops(tmp_path: Path) -> None:
         sink.flush(flush_of(sink, 5, epoch=2, known=later))
 
 
-def test_a_store_that_went_back_in_time_stops(tmp_path: Path) -> None:
-    sink = claimed(tmp_path)
-    _, known = sink.flush(flush_of(sink, 3))
-    sink.flush(flush_of(sink, 4, known=known))
-    with pytest.raises(TableInconsistent, match="does not know"):
-        sink.claim(claim_of(2, known={0: known, 1: None}))
-    with pytest.raises(TableInconsistent, match="does not know"):
-        sink.claim(claim_of(2, plans={4: "f" * 32}, known={0: known, 1: None}))
-    sink.claim(
-        claim_of(2, plans={4: f"{4:032x}"}, known={0: known, 1: None})
-    )  # the crash between table and header
-    assert sink.flush(flush_of(sink, 4, epoch=2, known=known))[0] == 0
-    # The store lost acknowledged headers, and does plans of the same history again.
-    assert sink.flush(flush_of(sink, 3, epoch=2, known=None))[0] == 0
-
-
 def append_elsewhere(at: Path) -> None:
     schema = pa.schema(DeltaTable(str(at / "t")).schema().to_arrow())
     rows = pa.Table.from_pylist([{"robot": "r9", "at": 1, "_sqe_partition": 0}], schema=schema)
     write_deltalake(str(at / "t"), rows, mode="append")
-
-
-def delete_elsewhere(at: Path) -> None:
-    DeltaTable(str(at / "t")).delete("at = 1")
-
-
-def delete_files_elsewhere(at: Path) -> None:
-    DeltaTable(str(at / "t")).delete()
-
-
-def optimize_elsewhere(at: Path) -> None:
-    sink = sink_of(at)
-    state = json.loads(sink.flush(flush_of(sink, 4, known=_known_of(at)))[1])
-    assert state["plan"] == 4
-    assert DeltaTable(str(at / "t")).optimize.compact()["numFilesAdded"] == 1
-
-
-def add_a_column_elsewhere(at: Path) -> None:
-    from deltalake import Field  # noqa: PLC0415 - only here
-    from deltalake.schema import PrimitiveType  # noqa: PLC0415 - only here
-
-    DeltaTable(str(at / "t")).alter.add_columns([Field("other", PrimitiveType("string"))])
-
-
-def _known_of(at: Path, number: int = 3) -> bytes:
-    table = DeltaTable(str(at / "t"))
-    return json.dumps({"plan": number, "table": str(table.metadata().id), "version": 2}).encode()
-
-
-@pytest.mark.parametrize(
-    "elsewhere",
-    [append_elsewhere, delete_elsewhere, delete_files_elsewhere, optimize_elsewhere, add_a_column_elsewhere],
-)
-@pytest.mark.parametrize("at_claim", [True, False])
-def test_a_table_that_another_program_has_written_to_stops(
-    tmp_path: Path, elsewhere: Callable[[Path], None], at_claim: bool
-) -> None:
-    sink = claimed(tmp_path)
-    sink.flush(flush_of(sink, 3))
-    elsewhere(tmp_path)
-    number = DeltaTable(str(tmp_path / "t")).transaction_version("sqe-chain/f/t/0")
-    known = _known_of(tmp_path, number or 0)
-    files = len(DeltaTable(str(tmp_path / "t")).file_uris())
-    claim, flush = claim_of(2, known={0: known, 1: None}), flush_of(sink, 9, known=known)
-    act: Callable[[], object] = (lambda: sink.claim(claim)) if at_claim else (lambda: sink.flush(flush))
-    with pytest.raises(TableAltered) as raised:
-        act()
-    assert "nother program" in str(raised.value)
-    assert len(DeltaTable(str(tmp_path / "t")).file_uris()) == files
 
 
 def test_rows_of_another_program_are_noticed_by_a_process_that_knows_no_version(
@@ -273,33 +156,10 @@ def test_maintenance_of_our_own_and_vacuum_are_no_alteration(tmp_path: Path) -> 
     assert table.read().num_rows == 4
 
 
-def test_a_table_of_another_program_is_not_touched(tmp_path: Path) -> None:
-    write_deltalake(str(tmp_path / "t"), pa.table({"x": [1]}))
-    with pytest.raises(TableAltered, match="has not created"):
-        claimed(tmp_path)
-    with pytest.raises(ConfigurationError, match="has not created"):
-        open_table(str(tmp_path / "t"))
-
-
 def test_two_stages_do_not_share_a_table(tmp_path: Path) -> None:
     claimed(tmp_path)
     with pytest.raises(TableAltered, match="directory of its own"):
         claimed(tmp_path, flow="another")
-
-
-def test_columns_can_be_added(tmp_path: Path) -> None:
-    sink = claimed(tmp_path)
-    _, known = sink.flush(flush_of(sink, 3))
-    wider = sink_of(tmp_path, Wider)
-    wider.claim(claim_of(2, known={0: known, 1: None}))
-    wider.claim(claim_of(3, known={0: known, 1: None}))
-    wider.flush(flush_of(wider, 4, epoch=3, known=known))
-    table = open_table(str(tmp_path / "t"))
-    assert table.schema().names == ["robot", "at", "bar", "note"]
-    assert {row["note"] for row in table.read().to_pylist()} == {None}
-    assert table.compact().files_after == 1
-    with pytest.raises(Superseded):
-        sink.flush(flush_of(sink, 5, known=known))
 
 
 @pytest.mark.parametrize(

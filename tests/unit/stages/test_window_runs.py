@@ -1,0 +1,109 @@
+"""Goal: records that are folded in runs give what they give one by one: verdicts, rows, and each result at the same record.
+
+Method: Hypothesis; batches with new stage objects on one table, rows written in part and the batch again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.wrappers_pb2 import StringValue
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sqe_chain.flow.table import RowTable
+from sqe_chain.stages.record import Record
+from sqe_chain.stages.stream_time import JumpGuard
+from sqe_chain.stages.windowing import Tumbling
+from sqe_chain.stages.windows import WindowedAggregate
+from tests.support.partial_writes import RecordingTable, Rows, run_with_partial_writes
+
+GUARD = JumpGuard(max_jump_ms=60, confirmations=2, policy="drop")
+Batch = tuple[int, list[Record]]
+"""A moment to which stream time is moved before it, and its records."""
+Told = list[tuple[int, bytes, int, str]]
+"""Index of the record that closed a window, key, beginning, state; -1 for the end of the batch."""
+
+
+def write(state: StringValue, value: str) -> None:
+    """Not commutative, so that the order of folding shows."""
+    state.value += value
+
+
+def stage_on(table: RowTable, lateness_ms: int) -> WindowedAggregate[StringValue]:
+    return WindowedAggregate(
+        table,
+        windows=Tumbling(10),
+        state=StringValue,
+        fold=write,
+        lateness_ms=lateness_ms,
+        retention_ms=25,
+        guard=GUARD,
+    )
+
+
+def one_by_one(stage: WindowedAggregate[StringValue], batch: Batch) -> tuple[list[bool], Told]:
+    beat_ms, records = batch
+    stage.advance(beat_ms)
+    told, verdicts = taken(stage, 0), list[bool]()
+    for index, record in enumerate(records):
+        verdicts.append(stage.accept(record).forward)
+        told += taken(stage, index)
+    stage.finish(0)
+    return verdicts, told + taken(stage, -1)
+
+
+def in_runs(stage: WindowedAggregate[StringValue], batch: Batch) -> tuple[list[bool], Told]:
+    beat_ms, records = batch
+    stage.advance(beat_ms)
+    told, verdicts = taken(stage, 0), list[bool]()
+    keys, values, times = zip(
+        *((record.key, record.value, record.timestamp_ms) for record in records), strict=True
+    )
+    while (index := len(verdicts)) < len(records):
+        end = stage.fold_run(keys, values, times, index)
+        assert taken(stage, end) == []
+        verdicts += [True] * (end - index)
+        if end < len(records):
+            verdicts.append(stage.accept(records[end]).forward)
+            told += taken(stage, end)
+    stage.finish(0)
+    return verdicts, told + taken(stage, -1)
+
+
+def taken(stage: WindowedAggregate[Any], index: int) -> Told:
+    return [(index, result.key, result.span.start_ms, result.state.value) for result in stage.take_results()]
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[Batch]:
+    """Times go on, now and then back, and sometimes by more than is believed."""
+    at_ms, found = 0, list[Batch]()
+    for _ in range(draw(st.integers(1, 3))):
+        batch: list[Record] = []
+        beat_ms = draw(st.sampled_from([0, at_ms + 30]))
+        at_ms = max(at_ms, beat_ms)
+        for _ in range(draw(st.integers(1, 25))):
+            at_ms = max(0, at_ms + draw(st.sampled_from([0, 0, 1, 1, 2, 3, 6, 10, 11, -4, -12])))
+            jump = draw(st.sampled_from([0] * 14 + [200]))
+            key = draw(st.sampled_from([b"a", b"b", b"c"]))
+            batch.append(Record(key=key, value=f"{at_ms} ", timestamp_ms=at_ms + jump))
+        found.append((beat_ms, batch))
+    return found
+
+
+@given(batches(), st.sampled_from([0, 5]))
+def test_runs_give_what_single_records_give(found: list[Batch], lateness_ms: int) -> None:
+    rows: Rows = {}
+    other: Rows = {}
+    for batch in found:
+
+        def single(table: RowTable, batch: Batch = batch) -> tuple[list[bool], Told]:
+            return one_by_one(stage_on(table, lateness_ms), batch)
+
+        def run(table: RowTable, batch: Batch = batch) -> tuple[list[bool], Told]:
+            return in_runs(stage_on(table, lateness_ms), batch)
+
+        assert run(RecordingTable(other)) == single(RecordingTable(rows))
+        rows, other = run_with_partial_writes(rows, single), run_with_partial_writes(other, run)
+        assert other == rows
