@@ -18,9 +18,8 @@ from sqe_chain.features.every import service_of
 from sqe_chain.flow import Flow
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.environment import Environment, Ports
+from sqe_chain.protocol.environment import Engine, Environment, Ports
 from sqe_chain.protocol.events import Committed, Event, Persisted, When
-from sqe_chain.protocol.interfaces import Engine
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.settings import Settings
 

@@ -21,12 +21,12 @@ from sqe_chain.engines.warming import warm_up
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Log, Output, Sink, StateStore
+from sqe_chain.task.reading import run_serially
 from sqe_chain.task.results import Block, ChangedStates, Job, Outputs, Portion, Report
-from sqe_chain.task.serial import run_serially
 
 
 class InProcessEngine:
-    """Runs all tasks of a batch in this process. Implements `protocol.interfaces.Engine`.
+    """Runs all tasks of a batch in this process. Implements `protocol.environment.Engine`.
 
     Args:
         flow: the flow.

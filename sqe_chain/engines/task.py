@@ -19,8 +19,7 @@ from sqe_chain.task.flushing import flush
 from sqe_chain.task.poison import own_frame
 from sqe_chain.task.reading import Reading, check_read_id
 from sqe_chain.task.results import Block, ChangedStates, Job, Outputs, Portion, Report, Stores
-from sqe_chain.task.states import persist
-from sqe_chain.task.views import view_of
+from sqe_chain.task.states import persist, view_of
 
 _TRACE_LINES = 12
 _WRITERS = 8

@@ -19,8 +19,8 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Log, Range, StateStore
+from sqe_chain.task.reading import run_serially
 from sqe_chain.task.results import Job, Portion
-from sqe_chain.task.serial import run_serially
 from sqe_chain.task.states import Claim, Transition
 
 READERS = 8

@@ -73,7 +73,7 @@ def announcement_plan(
     """
     ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
     plan = plan_after(last, claim, clock_ms, last.layout, ranges, last.marks)
-    return plan.with_sections(Rebuilding(), Announcing(announced)).with_id(last)
+    return plan.carried_from(last, (Rebuilding(), Announcing(announced))).with_id(last)
 
 
 def origin_of(plan: Plan) -> Origin | None:

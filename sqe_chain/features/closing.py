@@ -22,9 +22,9 @@ from sqe_chain.protocol.feature import Feature, Look, Offsets, Part
 from sqe_chain.protocol.layout import by_name, by_partition
 from sqe_chain.protocol.plan import Plan, Section, left_by
 from sqe_chain.protocol.results import BatchResult
-from sqe_chain.task.closing import Closing
 from sqe_chain.task.frontier import PartitionProgress
 from sqe_chain.task.results import Report
+from sqe_chain.task.roots import Closing
 
 MAX_CLOSES: Final = 1_000
 """How many times a flow's windows may be closed: each plan lists all of them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Self
 
@@ -11,10 +11,9 @@ from sqe_chain.ports import TopicPartition
 from sqe_chain.protocol.feature import Part
 from sqe_chain.protocol.layout import by_name, by_partition
 from sqe_chain.protocol.plan import Plan, Section, left_by
-from sqe_chain.task.event_times import EventTimes, Stated, TimesRecord
+from sqe_chain.task.event_times import EventTimes, Stated, TimesRecord, with_route
 from sqe_chain.task.frontier import Frontier, PartitionProgress, frontier_of, latest_of
 from sqe_chain.task.results import Report
-from sqe_chain.task.routes import with_route
 
 CaughtUp = Mapping[TopicPartition, Mapping[str, int | None]]
 """Partitions that were read to the end that they had when a batch began -> their idle writers; see `EventTimes.idle`."""
@@ -90,11 +89,15 @@ def times_after(before: Plan, report: Report) -> dict[TopicPartition, EventTimes
     return {**known, **entered, **ended}
 
 
+def waiting_offsets(plan: Plan) -> dict[TopicPartition, int]:
+    """The first offset of each partition in which inputs wait after a plan."""
+    times = EventTime.of(plan).times
+    return {tp: times.waiting.offset for tp, times in times.items() if times.waiting is not None}
+
+
 def needed_offsets(plan: Plan) -> dict[TopicPartition, int]:
     """The first offset of each partition that is still to be read after a plan, for the first time or again."""
-    times = EventTime.of(plan).times
-    waiting = {tp: times.waiting.offset for tp, times in times.items() if times.waiting is not None}
-    return plan.next_offsets() | waiting
+    return {**plan.next_offsets(), **waiting_offsets(plan)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +133,12 @@ class KnownTimes:
     Args:
         times: event time in each partition; see `EventTime.times`.
         since_ms: since when partitions that have given no time yet have been watched.
+        frontier: up to where inputs were taken; see `EventTime.frontier`.
     """
 
     times: Mapping[TopicPartition, EventTimes]
     since_ms: int
+    frontier: Frontier | None = None
     _stated: dict[str, dict[str, Stated]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -150,7 +155,8 @@ class KnownTimes:
     @classmethod
     def after(cls, plan: Plan) -> KnownTimes:
         """What is known after a plan."""
-        return cls(EventTime.of(plan).times, plan.clock_ms)
+        kept = EventTime.of(plan)
+        return cls(kept.times, plan.clock_ms, kept.frontier)
 
     def at(
         self, tp: TopicPartition, caught_up: CaughtUp, clock_ms: int, *, for_good: bool = False
@@ -240,7 +246,7 @@ def seen_by(seen: Seen, clock_ms: int) -> int | None:
 
 
 def watermarks_of(
-    flow: CompiledFlow, progress: Iterable[PartitionProgress], frontier: Frontier | None
+    flow: CompiledFlow, progress: Sequence[PartitionProgress], frontier: Frontier | None
 ) -> dict[str, int]:
     """What each output may promise: whatever it writes from now on has this time or a later one.
 
@@ -253,23 +259,16 @@ def watermarks_of(
         progress: how far event time has come in all input partitions, before the batch.
         frontier: of the batch before.
     """
-    progress = list(progress)
-    promised: dict[str, int] = {}
+    promised, files = dict[str, int](), {file_source.name for file_source in flow.file_sources}
     for output in flow.outputs:
         topics = flow.topics_before[output.index]
-        if flow.partitions is not None or any(
-            file_source.name in topics for file_source in flow.file_sources
-        ):
-            promised[output.name] = (
-                NOTHING  # nobody knows what other readers read, or which files are still to come
-            )
+        if flow.partitions is not None or files & topics:
+            # Nobody knows what other readers read, or which files are still to come.
+            promised[output.name] = NOTHING
             continue
-        limits = (
-            [frontier_of(partition for partition in progress if partition.topic in topics - flow.gated)]
-            if topics - flow.gated
-            else []
-        )
-        limits += [frontier] if topics & flow.gated else []
+        limits = [frontier] if topics & flow.gated else []
+        if free := topics - flow.gated:
+            limits.append(frontier_of([partition for partition in progress if partition.topic in free]))
         known = [limit.at_ms for limit in limits if limit is not None]
         promised[output.name] = max(NOTHING, min(known)) if len(known) == len(limits) else NOTHING
     return promised

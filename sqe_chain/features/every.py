@@ -43,27 +43,15 @@ FEATURES: Final = (
 
 
 def features_of(env: Environment) -> Features:
-    """The features of a run.
-
-    Args:
-        env: the flow and its ports.
-    """
+    """The features of a run."""
     return Features([kind(env) for kind in FEATURES])
 
 
 def aggregation_of(env: Environment) -> StagedService:
-    """A run of a flow that keeps plans.
-
-    Args:
-        env: the flow and its ports.
-    """
+    """A run of a flow that keeps plans."""
     return StagedService(env, features_of(env))
 
 
 def service_of(env: Environment) -> StagedService | Republisher:
-    """A run of any flow.
-
-    Args:
-        env: the flow and its ports.
-    """
+    """A run of any flow."""
     return aggregation_of(env) if env.flow.keeps_plans else Republisher(env, features_of(env))

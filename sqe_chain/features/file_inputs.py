@@ -214,13 +214,7 @@ def read_files(plan: Plan) -> frozenset[str]:
 
 
 def new_files(flow: CompiledFlow, last: Plan, infos: Infos) -> list[TopicInfo]:
-    """The files that were not begun, in the order of their paths; without empty ones.
-
-    Args:
-        flow: the flow.
-        last: the last plan.
-        infos: the flow's topics.
-    """
+    """The files that were not begun, in the order of their paths; without empty ones."""
     known = (
         LoadedFiles.of(last).entered.keys() | finished_topics(LoadedFiles.of(last).finished)
         if flow.file_sources
@@ -230,13 +224,7 @@ def new_files(flow: CompiledFlow, last: Plan, infos: Infos) -> list[TopicInfo]:
 
 
 def seen_files(flow: CompiledFlow, last: Plan, infos: Infos) -> FilesSeen:
-    """Which files there are, and how much of them is not read.
-
-    Args:
-        flow: the flow.
-        last: the last plan.
-        infos: the flow's topics.
-    """
+    """Which files there are, and how much of them is not read."""
     there = [info for info in infos.values() if info.records > 0]
     new = new_files(flow, last, infos)
     read = read_files(last)

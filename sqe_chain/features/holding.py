@@ -12,7 +12,8 @@ from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice
-from sqe_chain.protocol.plan import Plan, plan_of_a_run
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.stored_plans import plan_of_a_run
 from sqe_chain.task.event_times import ORIGIN
 
 NOTICE_MS: Final = 60_000
@@ -114,11 +115,7 @@ def waiting_in(home: StateStore, flow: CompiledFlow, stage: StageNode) -> list[W
 
 @dataclass(slots=True)
 class Holding:
-    """Reports when the same partition has held back all others for long.
-
-    Args:
-        env: the flow and its ports.
-    """
+    """Reports when the same partition has held back all others for long."""
 
     env: Environment
     _holder: Holder | None = None

@@ -23,8 +23,7 @@ from sqe_chain.features.event_times import CaughtUp, KnownTimes, Seen, seen_by
 from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.task.event_times import ORIGIN
-from sqe_chain.task.routes import Hop
+from sqe_chain.task.event_times import ORIGIN, Hop
 
 
 @dataclass(slots=True)
@@ -48,11 +47,7 @@ class _Passage:
 
 @dataclass(slots=True)
 class IdleWriters:
-    """Finds idle writers, batch after batch; what it has found out about republishers is kept in between.
-
-    Args:
-        env: the flow and its ports.
-    """
+    """Finds idle writers, batch after batch; what it has found out about republishers is kept in between."""
 
     env: Environment
     _passages: dict[tuple[TopicPartition, str], _Passage] = field(default_factory=dict)

@@ -260,17 +260,7 @@ class Overwriting(Feature):
 
 
 def _staged_in(env: Environment, mine: Claim, plan: Plan, stage: StageNode) -> Replacement:
-    """What the store knows of a plan's overwrite. Its calls are not repeated here.
-
-    Args:
-        env: the flow and its ports.
-        mine: this run.
-        plan: the plan.
-        stage: one with a sink.
-
-    Raises:
-        Unavailable: the store does not answer.
-    """
+    """What the store knows of a plan's overwrite. Its calls are not repeated here."""
     flow, store = plan.layout.stored_in().get(stage.name, env.flow.name), env.ports.store(stage)
     overwrite = Overwrite.of(plan)
     since, whole = overwrite.since, overwrite.mode == "table"

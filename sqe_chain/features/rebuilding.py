@@ -18,11 +18,11 @@ from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.feature import Feature, Look, Part
 from sqe_chain.protocol.layout import by_name, by_partition
 from sqe_chain.protocol.plan import Plan, PlannedRange, Section, left_by, plain_exclusions, plain_ranges
-from sqe_chain.task.closing import Closing
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.frontier import Frontier
 from sqe_chain.task.results import Behind, Report
+from sqe_chain.task.roots import Closing
 
 _Known = TypeVar("_Known")
 Offsets = dict[TopicPartition, int]
@@ -123,7 +123,7 @@ class Rebuilding(Section):
     @property
     def takes_again(self) -> bool:
         """Whether inputs are published again that receivers have, and are taken as they were then."""
-        return bool(self.published_until) and self.reached is not None
+        return self.reached is not None and bool(self.published_until)
 
     def carried(self, last: Plan, plan: Plan) -> Rebuilding:
         """All that is to be done, without partitions that another topic has now: what was known of the old one holds no more."""
@@ -257,7 +257,7 @@ class AfterRebuild(Feature):
         """As far as receivers have outputs, or up to the batch that was published in part."""
         if self.env.role.refold is not None or Rebuilding.name not in last.sections:
             return None
-        offsets, behind = last.next_offsets(), Rebuilding.of(last)
+        offsets, behind = dict(last.next_offsets()), Rebuilding.of(last)
         rest = behind.unfinished
         if _is_silent(last):
             # Up to there and no further: receivers have these outputs, and a batch publishes all of its outputs or none.

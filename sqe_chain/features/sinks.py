@@ -76,10 +76,6 @@ def _tell_flushed(env: Environment, plan: Plan, stages: Iterable[StageNode]) -> 
 def check_no_sinks(flow: CompiledFlow, what: str) -> None:
     """Check that no stage writes into a sink, which cannot be taken back.
 
-    Args:
-        flow: the flow.
-        what: what is to be done.
-
     Raises:
         ConfigurationError: one does.
     """

@@ -12,7 +12,7 @@ from sqe_chain.protocol.feature import Feature, Look, Part
 from sqe_chain.protocol.layout import by_name, by_partition
 from sqe_chain.protocol.plan import Plan, Section
 from sqe_chain.task.results import Report
-from sqe_chain.task.ticks import TIMERS, Ticks
+from sqe_chain.task.roots import TIMERS, Ticks
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +108,7 @@ def ticks_of(flow: CompiledFlow, before: Plan, part: Part) -> Ticks | None:
 
 
 def is_timer_due(flow: CompiledFlow, last: Plan, clock_ms: int) -> bool:
-    """Whether a batch that reads nothing would fire a timer.
-
-    Args:
-        flow: the flow.
-        last: the plan before.
-        clock_ms: the batch's clock.
-    """
+    """Whether a batch that reads nothing would fire a timer."""
     return any(
         due_ms <= clock_ms and stage in flow.ticking for (stage, _), due_ms in Timers.of(last).due.items()
     )

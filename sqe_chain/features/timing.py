@@ -23,10 +23,10 @@ from sqe_chain.features.event_times import (
     frontier_after,
     frontier_at,
     gated_times,
-    needed_offsets,
     progress_of,
     seen_after,
     times_after,
+    waiting_offsets,
     watermarks_of,
 )
 from sqe_chain.features.holding import Holding
@@ -41,11 +41,11 @@ from sqe_chain.protocol.feature import Feature, Infos, Look, Offsets, Part
 from sqe_chain.protocol.layout import mark_name
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.protocol.results import BatchResult
-from sqe_chain.task.closing import Closing
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.frontier import Taking, furthest
 from sqe_chain.task.records import Records
 from sqe_chain.task.results import Report
+from sqe_chain.task.roots import Closing
 from sqe_chain.task.source_times import SourceTimes
 from sqe_chain.task.wrong_clocks import guard_of
 
@@ -73,7 +73,7 @@ class Timing(Feature):
 
     def needed(self, last: Plan) -> Offsets:
         """What waits is read again."""
-        return needed_offsets(last)
+        return waiting_offsets(last)
 
     def lost(self, last: Plan, planned: PlannedRange) -> str:
         """What waited was in Kafka alone."""
@@ -89,78 +89,81 @@ class Timing(Feature):
 
     def cut(self, last: Plan, part: Part, look: Look) -> Part:
         """How far it reads and takes inputs, unless that was decided when it was sealed before, or all windows are closed."""
+        known = KnownTimes.after(last)
         if Taken not in part.notes:
-            closing = Closing in part.notes
-            part = self._closing_again(last, part, look) if closing else self._new(last, part, look)
+            decide = self._closing_again if Closing in part.notes else self._new
+            part = decide(last, part, known, look)
         decided = Taken in part.notes or Closing in part.notes
-        return self._with_times(last, part) if decided else part
+        return self._with_times(part, known) if decided else part
 
     def cut_again(self, plan: Plan, before: Plan, part: Part) -> Part:
-        return self._with_times(before, part.noting(Taken(EventTime.of(plan).frontier)))
+        return self._with_times(part.noting(Taken(EventTime.of(plan).frontier)), KnownTimes.after(before))
 
-    def _new(self, last: Plan, part: Part, look: Look) -> Part:
+    def _new(self, last: Plan, part: Part, known: KnownTimes, look: Look) -> Part:
         """What was not sealed before; the same part when it would do nothing."""
-        flow, behind = self.env.flow, is_behind(last, EventTime.of(last).frontier)
-        timer_due = not part.silent and is_timer_due(flow, last, part.clock_ms)
+        flow = self.env.flow
+        behind = Rebuilding.name in last.sections and is_behind(last, known.frontier)
+        timer_due = flow.ticking and not part.silent and is_timer_due(flow, last, part.clock_ms)
         if not (part.reads or timer_due or EventTime.of(last).waiting or behind):
             return part
         part = keep_in_step(self.env, without_far_ahead(flow, last, part, look), look.bounds)
-        part = self._taking(last, part, look)
+        part = self._taking(last, part, known, look)
         catches_up = behind and not is_behind(last, frontier_after(last, part))
         return replace(part, due=part.due or catches_up)
 
-    def _closing_again(self, last: Plan, part: Part, look: Look) -> Part:
+    def _closing_again(self, last: Plan, part: Part, known: KnownTimes, look: Look) -> Part:
         """In a rebuild: where windows were closed first, nobody was waited for, and nothing waited."""
         if not EventTime.of(last).waiting:
             return part
-        everybody = KnownTimes.after(last).everybody_in(part.stops, part.clock_ms)
-        return self._taken(last, part.without(Closing), everybody, look, for_good=True)
+        everybody = known.everybody_in(part.stops, part.clock_ms)
+        return self._taken(last, part.without(Closing), known, everybody, look, for_good=True)
 
-    def _taking(self, last: Plan, part: Part, look: Look) -> Part:
+    def _taking(self, last: Plan, part: Part, known: KnownTimes, look: Look) -> Part:
         """The part, with how far it takes inputs, and what it reads again of those that have waited."""
         if not self.env.flow.timed:
-            return self._up_to(last, part, Taken(EventTime.of(last).frontier))
-        offsets, known = last.next_offsets(), KnownTimes.after(last)
+            return self._up_to(part, known, Taken(known.frontier))
+        offsets = last.next_offsets()
         behind = Rebuilding.of(last)
-        again = part.silent or behind.takes_again
-        if not again and Closes.of(last).due() is None:
+        again = part.silent or (behind.reached is not None and behind.takes_again)
+        if not again and (Closes.name not in last.sections or Closes.of(last).due() is None):
             seen = EventTime.of(last).seen
             caught_up = self._idle.find(known, offsets, look.bounds, part.clock_ms, seen, at_end=look.at_end)
-            return self._taken(last, part, caught_up, look, for_good=look.at_end)
+            return self._taken(last, part, known, caught_up, look, for_good=look.at_end)
         limits = self._ends(last, part)
         ended = {tp: offset for tp, offset in offsets.items() if offset >= limits.get(tp, 0)}
         everybody = known.everybody_in(ended, part.clock_ms)
-        taken = self._taken(last, part, everybody, look, for_good=True)
+        taken = self._taken(last, part, known, everybody, look, for_good=True)
         gated = {tp for tp in offsets if self.env.flow.declared_topic[tp[0]] in self.env.flow.gated}
         if again and behind.reached is not None and gated <= ended.keys():
-            return self._up_to(last, taken, Taken(behind.reached.frontier, everybody))
+            return self._up_to(taken, known, Taken(behind.reached.frontier, everybody))
         return taken
 
-    def _taken(self, last: Plan, part: Part, caught_up: CaughtUp, look: Look, *, for_good: bool) -> Part:
-        flow = self.env.flow
-        frontier = EventTime.of(last).frontier
+    def _taken(
+        self, last: Plan, part: Part, known: KnownTimes, caught_up: CaughtUp, look: Look, *, for_good: bool
+    ) -> Part:
+        flow, frontier = self.env.flow, known.frontier
         if flow.gated:
-            times = KnownTimes.after(last).all_at(part.stops, caught_up, part.clock_ms, for_good=for_good)
+            times = known.all_at(part.stops, caught_up, part.clock_ms, for_good=for_good)
             look_ahead(self.env, part, times, look.bounds)
             frontier = furthest(frontier, frontier_at(flow, times))
         behind = Rebuilding.of(last)
-        if (part.silent or behind.takes_again) and behind.reached is not None:
+        if behind.reached is not None and (part.silent or behind.takes_again):
             # What had not been taken was not published.
             limit = behind.reached.frontier
-            frontier = min(frontier, limit) if frontier and limit else EventTime.of(last).frontier
-        return self._up_to(last, part, Taken(frontier, caught_up))
+            frontier = min(frontier, limit) if frontier and limit else known.frontier
+        return self._up_to(part, known, Taken(frontier, caught_up))
 
-    def _up_to(self, last: Plan, part: Part, taken: Taken) -> Part:
+    def _up_to(self, part: Part, known: KnownTimes, taken: Taken) -> Part:
         """The part that takes inputs up to a frontier."""
-        ranges, flow, known = [], self.env.flow, EventTime.of(last).times
+        ranges, flow = [], self.env.flow
         for planned in part.ranges:
-            times = known.get(planned.tp)
+            times = known.times.get(planned.tp)
             waiting, again = times and times.waiting, -1
             # Of a topic that no stage takes in this order any more, nothing waits any longer.
             waits = flow.declared_topic[planned.topic] in flow.gated
             if waiting and (not waits or waiting.may_be_due(*planned.tp, taken.frontier)):
                 again = waiting.offset
-            ranges.append(replace(planned, again=again))
+            ranges.append(planned if again == planned.again else replace(planned, again=again))
         return replace(part, ranges=tuple(ranges)).noting(taken)
 
     def _ends(self, last: Plan, part: Part) -> Offsets:
@@ -186,13 +189,13 @@ class Timing(Feature):
             limits = {tp: min(limits.get(tp, end), end) for tp, end in closed.items()}
         return limits
 
-    def _with_times(self, last: Plan, part: Part) -> Part:
+    def _with_times(self, part: Part, known: KnownTimes) -> Part:
         """The part, with what tasks begin with."""
-        taken = part.notes.find(Taken) or Taken(EventTime.of(last).frontier)
+        taken = part.notes.find(Taken) or Taken(known.frontier)
         if not self.env.flow.timed:
             return part.noting(taken)
         tps = [planned.tp for planned in part.ranges]
-        times = KnownTimes.after(last).all_at(tps, taken.caught_up, part.clock_ms)
+        times = known.all_at(tps, taken.caught_up, part.clock_ms)
         begun = {
             planned.tp: replace(times[planned.tp], waiting=None, lanes={})
             for planned in part.ranges
@@ -213,8 +216,9 @@ class Timing(Feature):
         flow, before, behind = self.env.flow, EventTime.of(last), Rebuilding.of(last)
         times = times_after(last, report) if flow.timed else {}
         gated = gated_times(flow, times)
-        caught_up = behind.takes_again and not heard_after(last, part)
-        if behind.reached is not None and (caught_up or ends_silence(last, part)):
+        if behind.reached is not None and (
+            ends_silence(last, part) or (behind.takes_again and not heard_after(last, part))
+        ):
             # So that what is promised from now on is what was promised after it.
             times |= {
                 tp: replace(held, waiting=times[tp].waiting, lanes=times[tp].lanes)

@@ -22,7 +22,8 @@ from sqe_chain.flow.nodes import ChangesNode, FunctionNode, KeyedNode, Node, Sta
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Plan, read_plan
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.stored_plans import read_plan
 from sqe_chain.task.states import Claim
 
 Digests = dict[str, tuple[str, ...]]

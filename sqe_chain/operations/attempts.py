@@ -26,7 +26,8 @@ from sqe_chain.ports import Header, Home, StateStore
 from sqe_chain.protocol.claim import check_claim
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.layout import Layout
-from sqe_chain.protocol.plan import Plan, read_plan
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.stored_plans import read_plan
 from sqe_chain.task.states import Claim
 
 LOOK_BACK = 50

@@ -27,10 +27,10 @@ from sqe_chain.ports import Home, TopicInfo, TopicPartition
 from sqe_chain.ports.readers import ALL, Partitions, scope_of, union_of
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.declared import birth_plan
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.layout import Layout, StageLayout
 from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.planning import birth_plan
 from sqe_chain.task.frontier import Frontier
 from sqe_chain.task.states import Claim
 

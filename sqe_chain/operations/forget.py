@@ -17,8 +17,9 @@ from sqe_chain.features.readers import Readers, read_record, write_record
 from sqe_chain.operations.cells import Cell, delete_rows
 from sqe_chain.ports import Header, Home, Log, StateStore
 from sqe_chain.ports.readers import flow_of, readers_of
-from sqe_chain.protocol.layout import Layout
-from sqe_chain.protocol.plan import FILES, Plan, read_plan
+from sqe_chain.protocol.layout import FILES, Layout
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.stored_plans import read_plan
 
 MARK = "forgets"
 """In the owner of a claim: this flow is being forgotten, and parts of it may be gone."""

@@ -27,13 +27,19 @@ from sqe_chain.flow.nodes import StageNode
 from sqe_chain.operations.cells import Cell, Row, delete_rows, write_rows
 from sqe_chain.ports import Header
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.claim import check_claim, check_commits, check_has_run, check_stores, claim, release
-from sqe_chain.protocol.declared import check_layout
+from sqe_chain.protocol.claim import (
+    check_claim,
+    check_commits,
+    check_has_run,
+    check_stores,
+    claim,
+    release,
+)
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.layout import Layout, marks_in
-from sqe_chain.protocol.plan import Plan, PlannedRange, never_run
-from sqe_chain.task.states import Claim
-from sqe_chain.task.views import view_of
+from sqe_chain.protocol.layout import Layout, check_layout, marks_in
+from sqe_chain.protocol.plan import Plan, PlannedRange
+from sqe_chain.protocol.stored_plans import never_run
+from sqe_chain.task.states import Claim, view_of
 
 FORMAT = 2
 """Format of exports, and of the plan in them. An import also takes format 1, from version 0.1."""

@@ -29,8 +29,9 @@ from sqe_chain.operations.patterns import RecordPatterns
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Plan, plan_of_a_run
+from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.planning import plan_after
+from sqe_chain.protocol.stored_plans import plan_of_a_run
 from sqe_chain.task.parking import ParkedRecord
 from sqe_chain.task.states import Claim
 
@@ -181,7 +182,7 @@ class ParkedWork:
                 f"flow {self.env.flow.name!r}: {len(after.discarded)} records would be discarded. Expected at most {MAX_DISCARDED}: each "
                 "plan lists where they were read. Discard fewer, and release the others with code that ignores them"
             )
-        service.owned.apply_empty(plan.with_sections(after).with_id(last))
+        service.owned.apply_empty(plan.carried_from(last, (after,)).with_id(last))
         return ParkedResult(plan.number, len(gone), waiting=len(after.records))
 
 

@@ -15,7 +15,8 @@ from sqe_chain.ports import Commit, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.inputs import parse_metadata
 from sqe_chain.protocol.layout import Layout
-from sqe_chain.protocol.plan import Plan, never_run, read_plan
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.stored_plans import never_run, read_plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,11 +37,11 @@ from sqe_chain.operations.progress import FlowProgress, find_progress, recreated
 from sqe_chain.ports import Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.claim import beat, check_has_run, check_not_superseded, check_stores, claim, release
-from sqe_chain.protocol.environment import Environment, Refold
+from sqe_chain.protocol.environment import Engine, Environment, Refold
 from sqe_chain.protocol.events import CLAIM, RECOVER, SEAL
-from sqe_chain.protocol.interfaces import Engine
 from sqe_chain.protocol.owned_flow import Applier
-from sqe_chain.protocol.plan import Plan, encoded_sections, read_last_plan
+from sqe_chain.protocol.plan import Plan, encoded_sections
+from sqe_chain.protocol.stored_plans import read_last_plan
 from sqe_chain.task.states import Claim
 
 Offsets = Mapping[TopicPartition, int]

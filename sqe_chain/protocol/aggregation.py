@@ -25,11 +25,11 @@ from sqe_chain.protocol.claim import (
     release,
     stamp,
 )
-from sqe_chain.protocol.declared import check_layout
 from sqe_chain.protocol.entering import bring_up_to_date, first_plan
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import CLAIM, PROCESS, RECOVER, SEAL, CaughtUp, Committed, Notice
 from sqe_chain.protocol.feature import Features, Look, Part
+from sqe_chain.protocol.layout import check_layout
 from sqe_chain.protocol.owned_flow import OwnedFlow, PlanLog
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.planning import batch_plan, layout_plan, next_part
@@ -49,10 +49,6 @@ Processed = tuple[Part, Report, tuple[Exclusion, ...]]
 @dataclass(slots=True)
 class StagedService:
     """One run of a service with stages.
-
-    Args:
-        env: the flow and its ports.
-        features: what hangs on the steps.
 
     Attributes:
         claimed: this run's claim; None before it has one, and after it gave it back.
@@ -187,21 +183,21 @@ class StagedService:
 
         One that was sealed before has perhaps been published in part, so it is never made smaller.
         """
-        env, anew = self.env, at_end
+        env, owned, anew = self.env, self.owned, at_end
         limit = min(env.settings.max_records, int(env.settings.max_bytes / self._bytes_per_record))
         # Not bounded: each further round means that an input was created again just now, or halves the batch.
         while True:
             infos = self._topics.look(anew=anew)
-            bounds = self._bounds(infos)
+            bounds = self._bounds(owned, infos)
             if bounds is None:
                 anew = True
                 continue
-            last = self.owned.last
+            last = owned.last
             look, now_ms = Look(bounds, limit, at_end, final), env.clock.now_ms()
             part = next_part(last, look, now_ms, self.features)
             if part is None:
                 return infos, bounds, None
-            batch = Batch(self.owned.transition_after(last), part, last, infos, len(env.flow.levels))
+            batch = Batch(owned.transition_after(last), part, last, infos, len(env.flow.levels))
             try:
                 with env.step(PROCESS):
                     return infos, bounds, (part, *self._processor.run(batch))
@@ -217,9 +213,9 @@ class StagedService:
                     ) from None
                 limit = sum(planned.stop - planned.begin for planned in part.ranges) // 2
 
-    def _bounds(self, infos: Infos) -> AllBounds | None:
+    def _bounds(self, owned: OwnedFlow, infos: Infos) -> AllBounds | None:
         """Bring the layout up to date with the topics, and read their bounds; None: one was created again meanwhile."""
-        env, owned, refold = self.env, self.owned, self.env.role.refold
+        env, refold = self.env, self.env.role.refold
         # A topic that was created again enters as a new root, or stops the service.
         bring_up_to_date(owned, infos)
         for feature in self.features.of(owned.last, "looked"):

@@ -20,7 +20,8 @@ from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Claimed, Standby
 from sqe_chain.protocol.feature import Features
 from sqe_chain.protocol.inputs import parse_metadata
-from sqe_chain.protocol.plan import Plan, check_sections, never_run, read_plan
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.stored_plans import check_sections, never_run, read_plan
 from sqe_chain.task.states import Claim
 
 Commits = Mapping[TopicPartition, Commit]
@@ -103,11 +104,6 @@ def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], He
 
     A header that is absent is created. That is legal only while its stage's birth plan is the last plan.
 
-    Args:
-        env: the flow and its ports.
-        mine: this run.
-        last: the last plan.
-
     Returns:
         (stage index, cell) -> header, for the stages that the last plan knows.
 
@@ -174,10 +170,6 @@ def check_claim(env: Environment, mine: Claim) -> None:
 
     If the claim was valid when the record was read, a newer run can only write the record after that. The
     compare-and-set that follows then fails. A check before the record is read proves nothing: what is read may be the newer run's.
-
-    Args:
-        env: the flow and its ports.
-        mine: the claim of this run.
 
     Raises:
         Superseded: a newer run has claimed it.

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from sqe_chain.errors import ServiceStopped
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Commit, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.committed import enter, tell_entered
-from sqe_chain.protocol.declared import birth_plan, layout_of, news_of
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.inputs import parse_metadata
+from sqe_chain.protocol.layout import layout_of
 from sqe_chain.protocol.owned_flow import OwnedFlow
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.planning import layout_plan
+from sqe_chain.protocol.planning import birth_plan, layout_plan
 from sqe_chain.task.states import Claim
 
 Infos = Mapping[str, TopicInfo]
@@ -22,11 +23,6 @@ Infos = Mapping[str, TopicInfo]
 
 def first_plan(env: Environment, claim: Claim, infos: Infos) -> Plan:
     """The plan with which a flow begins: where each input partition is read from.
-
-    Args:
-        env: the flow and its ports.
-        claim: this run's.
-        infos: the flow's topics.
 
     Raises:
         ServiceStopped: an input does not hold what is to be read first.
@@ -63,17 +59,16 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
 
     A topic without envelopes that was created again enters in the same way: it is another root.
 
-    Args:
-        owned: the flow.
-        infos: its topics.
-
     Raises:
         ServiceStopped: an input is not what was read, or does not hold what is to be read next.
         ConfigurationError: a new stage cannot enter.
     """
     last, env = owned.last, owned.env
     features = owned.features
-    news = [feature.news(last, infos) for feature in features.of(last, "news")]
+    arriving = features.of(last, "news")
+    if not arriving and owned.is_entered(infos):
+        return
+    news = [feature.news(last, infos) for feature in arriving]
     gone = [
         planned
         for planned in last.ranges
@@ -96,6 +91,7 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
             same_inputs.check_same(planned, infos.get(planned.topic))
     layout = layout_of(env.flow, infos, last.number + 1, last.layout)
     if layout == last.layout and not any(arrival.needed for arrival in news):
+        owned.entered = None if gone else (infos, last.layout)
         return
     check_new_stages(env, last)
     known = {planned.tp for planned in kept}
@@ -134,3 +130,13 @@ def check_new_stages(env: Environment, last: Plan) -> None:
                 f"{stage.declared_at}: the store holds states of a stage {stage.name!r} that was dropped; it has missed what "
                 "came since: give the new stage another name"
             )
+
+
+def news_of(flow: CompiledFlow, last: Plan, plan: Plan, infos: Mapping[str, TopicInfo]) -> Iterator[str]:
+    """The texts of the notices that a plan brings in a new layout."""
+    for topic, (known_id, _) in last.layout.sources.items():
+        if same_inputs.is_new_root(flow, topic, known_id, infos.get(topic)):
+            read = {tp: planned.stop for tp, planned in last.ends().items() if tp[0] == topic}
+            yield f"plan {plan.number}: {same_inputs.recreation_text(topic, known_id, infos[topic], read)}"
+    if news := plan.layout.changes_since(last.layout):
+        yield f"plan {plan.number} brings in {', '.join(news)}"

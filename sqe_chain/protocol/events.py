@@ -299,7 +299,7 @@ class Committed(Event):
     def of(cls, result: BatchResult) -> Committed:
         """The event for a batch."""
         left_out = result.exclusions
-        counts = Counter(exclusion.error for exclusion in left_out)
+        counts = Counter([exclusion.error for exclusion in left_out])
         sample = tuple(
             {
                 "input": f"{exclusion.topic}[{exclusion.partition}]@{exclusion.offset}",

@@ -87,7 +87,7 @@ class Part:
 
     def noting(self, *notes: object) -> Part:
         """The same, with notes instead of those of their classes; None is none."""
-        return replace(self, notes=Sections.of(*({**self.notes, **Sections.of(*notes)}).values()))
+        return replace(self, notes=Sections({**self.notes, **Sections.of(*notes)}))
 
     def without(self, note: type[object]) -> Part:
         """The same, without the note of this class."""
@@ -130,9 +130,6 @@ class News:
 
 class Feature:
     """What one feature does in the steps of a run. A subclass has the hooks that it needs; all others do nothing.
-
-    Args:
-        env: the flow and its ports.
 
     Attributes:
         name: of what it keeps in plans, if it keeps anything.
@@ -325,16 +322,21 @@ class Features:
     known: Sequence[Feature] = ()
     declared: tuple[Feature, ...] = field(init=False)
     _by_hook: dict[str, tuple[Feature, ...]] = field(init=False)
+    _names: frozenset[str] = field(init=False)
+    _asked: dict[tuple[str, bool, frozenset[str]], tuple[Feature, ...]] = field(
+        init=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         self.declared = tuple(feature for feature in self.known if feature.declared)
+        self._names = frozenset(feature.name for feature in self.declared)
         self._by_hook = {
             hook: tuple(feature for feature in self.known if _has(feature, hook)) for hook in _HOOKS
         }
 
     def needed(self, plan: Plan) -> dict[TopicPartition, int]:
         """The first offset of each partition that is still to be read after a plan, for the first time or again."""
-        needed = plan.next_offsets()
+        needed = dict(plan.next_offsets())
         for feature in self.of(plan, "needed"):
             needed |= feature.needed(plan)
         return needed
@@ -361,12 +363,14 @@ class Features:
             hook: name of a method of `Feature`.
             silent: also those that keep of the plan after it that it is not published.
         """
-        sections, declared = plan.sections, self.declared
-        return [
-            feature
-            for feature in self._by_hook[hook]
-            if feature in declared or feature.name in sections or (silent and feature.silences)
-        ]
+        place = hook, silent, frozenset(plan.sections).difference(self._names)
+        if place not in self._asked:
+            self._asked[place] = tuple(
+                feature
+                for feature in self._by_hook[hook]
+                if feature in self.declared or feature.name in plan.sections or (silent and feature.silences)
+            )
+        return self._asked[place]
 
 
 _HOOKS: Final = tuple(name for name, member in vars(Feature).items() if name[0] != "_" and callable(member))

@@ -168,7 +168,7 @@ def is_changed(flow: CompiledFlow, before: Topics, now: Topics) -> bool:
 
 def compacted_topics(infos: Topics) -> frozenset[str]:
     """The topics from which compaction removes records."""
-    return frozenset(topic for topic, info in infos.items() if info.compacted)
+    return frozenset([topic for topic, info in infos.items() if info.compacted])
 
 
 def check_bounds(tp: TopicPartition, next_offset: int, bound: Bounds) -> None:
@@ -219,7 +219,7 @@ def read_bounds(
         Unavailable: the broker does not answer, or a topic is gone.
     """
     try:
-        bounds = log.bounds(tp for tp in offsets if tp[0] not in read)
+        bounds = log.bounds([tp for tp in offsets if tp[0] not in read])
         bounds |= {tp: Bounds(0, offset) for tp, offset in offsets.items() if tp[0] in read}
         for tp, offset in offsets.items():
             check_bounds(tp, offset, bounds[tp])
@@ -275,35 +275,29 @@ def limit_bounds(
 
 def lag(offsets: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]) -> int:
     """Offsets that are stable and not yet read."""
-    return sum(max(0, bounds[tp].stable_end - offset) for tp, offset in offsets.items())
+    return sum(lag_by_partition(offsets, bounds).values())
 
 
 def lag_by_partition(
     offsets: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]
 ) -> dict[str, int]:
     """The same for each "topic/partition"."""
-    return {mark_name(*tp): lag({tp: offset}, bounds) for tp, offset in offsets.items()}
+    return {mark_name(*tp): max(0, bounds[tp].stable_end - offset) for tp, offset in offsets.items()}
 
 
 def partitions_of(infos: Iterable[TopicInfo]) -> list[TopicPartition]:
     """All partitions of topics, sorted."""
-    return sorted((info.name, partition) for info in infos for partition in range(info.partitions))
+    return sorted([(info.name, partition) for info in infos for partition in range(info.partitions)])
 
 
 def input_partitions(flow: CompiledFlow, infos: Topics) -> list[TopicPartition]:
     """The input partitions that a flow reads, sorted: all, or those of a reader."""
-    every = partitions_of(infos[topic] for topic in flow.input_topics)
+    every = partitions_of([infos[topic] for topic in flow.input_topics])
     return [tp for tp in every if flow.reads_partition(tp[1])]
 
 
 def group_commits(flow: CompiledFlow, log: RetryingLog, infos: Topics) -> dict[TopicPartition, Commit]:
-    """What a flow's group has committed, in all partitions that it reads.
-
-    Args:
-        flow: the flow.
-        log: Kafka.
-        infos: its topics.
-    """
+    """What a flow's group has committed, in all partitions that it reads."""
     return log.committed(flow.declared_name, input_partitions(flow, infos))
 
 

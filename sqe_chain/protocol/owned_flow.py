@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
@@ -15,12 +15,14 @@ from sqe_chain.errors import (
     Unavailable,
 )
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.ports import Commit, Header, Home, Rows
+from sqe_chain.ports import Commit, Header, Home, Rows, TopicInfo
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import COMMIT, PERSIST, PUBLISH, SEAL, Notice, Persisted, Published, Sealed
 from sqe_chain.protocol.feature import Features
-from sqe_chain.protocol.plan import Plan, PlannedRange, Section, read_plan
+from sqe_chain.protocol.layout import Layout
+from sqe_chain.protocol.plan import Plan, PlannedRange, Section
+from sqe_chain.protocol.stored_plans import read_plan
 from sqe_chain.task.results import Report
 from sqe_chain.task.states import Claim, Transition, persist
 
@@ -84,16 +86,10 @@ Headers = dict[tuple[int, int], Header]
 class OwnedFlow:
     """What a run works with once it has claimed the flow.
 
-    Args:
-        env: the flow and its ports.
-        claim: this run's.
-        plans: the sealed plans.
-        last: the last of them.
-        features: of the run.
-
     Attributes:
         open_plan: number of a plan that this run has sealed and not yet finished; None when there is none.
         applier: finishes plans.
+        entered: topics as described, and a layout: all that these topics bring in is in it.
     """
 
     env: Environment
@@ -103,6 +99,7 @@ class OwnedFlow:
     features: Features
     open_plan: int | None = None
     applier: Applier = field(init=False)
+    entered: tuple[Mapping[str, TopicInfo], Layout] | None = None
 
     def __post_init__(self) -> None:
         self.applier = Applier(self.env, self.claim, self.features)
@@ -123,6 +120,10 @@ class OwnedFlow:
                 f"flow {self.env.flow.name!r}: plan {number} is not in the metadata store any more"
             )
         return plan
+
+    def is_entered(self, infos: Mapping[str, TopicInfo]) -> bool:
+        """Whether the very same description of the topics has entered the present layout already."""
+        return self.entered is not None and self.entered[0] is infos and self.entered[1] is self.last.layout
 
     def transition_after(self, before: Plan) -> Transition:
         """The transition from a plan to the next one, as states are written."""
@@ -214,13 +215,7 @@ Also, a run that slept may have set the commit back: readers would then wait for
 
 @dataclass(slots=True)
 class Applier:
-    """Applies sealed plans: outputs before the states that made them, downstream states before upstream ones, commit last.
-
-    Args:
-        env: the flow and its ports.
-        claim: this run.
-        features: of the run.
-    """
+    """Applies sealed plans: outputs before the states that made them, downstream states before upstream ones, commit last."""
 
     env: Environment
     claim: Claim
@@ -230,7 +225,7 @@ class Applier:
     def finish(
         self,
         plan: Plan,
-        headers: dict[tuple[int, int], Header],
+        headers: Headers,
         report: Report,
         *,
         publish: bool,
@@ -278,46 +273,51 @@ class Applier:
             inputs.describe(env.flow, env.ports.log, running=True)
             raise
 
-    def _persist(self, plan: Plan, level: int, headers: dict[tuple[int, int], Header], report: Report) -> int:
+    def _persist(self, plan: Plan, level: int, headers: Headers, report: Report) -> int:
         """Step 6 for one level: changed states by the engine, bare headers from here."""
-        env, flow = self.env, self.env.flow
-        touched = set(report.touched)
+        env, flow, touched = self.env, self.env.flow, set(report.touched)
         mine = {stage.index for stage in flow.levels[level - 1]}
         rows = 0
         if any(stage in mine for stage, _ in touched):
             # Repeated as one: its tasks write in chunks, and each cell's header shows how far that has come.
-            rows = env.retry.call("persist", lambda: env.engine.persist(level, plan.plan_id, headers))
-        transition = Transition(
-            flow.name, self.claim, plan.number - 1, plan.previous_id, plan.layout.stored_in()
-        )
+            rows = env.retry.call("persist", partial(env.engine.persist, level, plan.plan_id, headers))
         told = dict[tuple[int, int], Rows]()
         for feature in self.features.of(plan, "persist"):
             told |= feature.persist(self.claim, plan, level, headers)
-        for stage, part in env.flow.all_cells:
-            if stage.index not in mine or (stage.index, part) in touched:
-                continue
-            if stage.name not in plan.layout.stages:  # it is new, and enters with a plan of its own
-                continue
-            header = headers.get((stage.index, part)) or self._create_header(stage, part, plan)
-            if header.number >= plan.number:  # persisted by the run that crashed
-                continue
-            # Repeated as one: `persist` works on a bare store, as it does within tasks, and finds what it has done.
-            bare = env.ports.store(stage)
-            after = b"" if header.cursor is None else header.cursor
-            own = [row for row in told.get((stage.index, part), ()) if row[0] > after]
-            write = partial(persist, bare, transition, plan.plan_id, stage.name, part, own, header)
-            env.retry.call("persist a header", write)
+        for stage in flow.levels[level - 1]:
+            bare = [cell for cell in flow.cells[stage.index] if (stage.index, cell) not in touched]
+            if bare and stage.name in plan.layout.stages:  # else it is new, and enters with a plan of its own
+                # Repeated as one, from the first that is not written: `persist` works on bare stores, as it does within tasks.
+                write = partial(self._persist_headers, plan, stage, bare[::-1], headers, told)
+                env.retry.call("persist headers", write)
         return rows
 
-    def _create_header(self, stage: StageNode, part: int, plan: Plan) -> Header:
-        """Create the header of a stage that is created with this plan."""
-        mine = self.claim
-        created = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)
-        store, flow = self.env.store(stage), plan.layout.stages[stage.name].flow
-        stored = store.write(flow, stage.name, part, None, created, ())
-        if stored != created:
-            raise Superseded(f"{self.env.flow.name}/{stage.name}/{part}: created by another run: {stored}")
-        return created
+    def _persist_headers(
+        self,
+        plan: Plan,
+        stage: StageNode,
+        left: list[int],
+        headers: Headers,
+        told: Mapping[tuple[int, int], Rows],
+    ) -> None:
+        """Write the headers of cells without changed states, the first one last; each is taken away when it is written."""
+        claim, store, stored_in = self.claim, self.env.ports.store(stage), plan.layout.stored_in()
+        transition = Transition(self.env.flow.name, claim, plan.number - 1, plan.previous_id, stored_in)
+        while left:
+            cell = left[-1]
+            header = headers.get((stage.index, cell))
+            if header is None:  # the stage is created with this plan
+                created = Header(claim.epoch, claim.run_id, plan.number, plan.plan_id)
+                stored = store.write(stored_in[stage.name], stage.name, cell, None, created, ())
+                if stored != created:
+                    raise Superseded(
+                        f"{transition.flow}/{stage.name}/{cell}: created by another run: {stored}"
+                    )
+            elif header.number < plan.number:  # else persisted by the run that crashed
+                after, own = header.cursor or b"", told.get((stage.index, cell), ())
+                own = [row for row in own if row[0] > after] if own else own
+                persist(store, transition, plan.plan_id, stage.name, cell, own, header)
+            left.pop()
 
     def commit(self, plan: Plan) -> None:
         """Step 7: for lag monitors, and as a consistency check for recovery. The plan keeps where the flow is, not the commit."""

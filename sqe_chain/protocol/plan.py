@@ -7,23 +7,20 @@ id is a digest over its content and the id of the plan before. It is computed on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from json.encoder import encode_basestring_ascii as _quoted
-from typing import Any, ClassVar, Final, Protocol, Self
+from typing import Any, ClassVar, Final, Self
 
-from sqe_chain.errors import START_OVER, ConfigurationError, StoreInconsistent
-from sqe_chain.ports import Home, Range, TopicPartition
+from sqe_chain.errors import START_OVER, StoreInconsistent
+from sqe_chain.ports import Range, TopicPartition
 from sqe_chain.protocol.layout import Layout, Marks, by_name, marks_in
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.states import Claim
 
 FORMAT: Final = 2
 """Format of plans. Plans of others are refused."""
-
-FILES: Final = "files"
-"""In place of a topic's id: it is a source of files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +38,9 @@ class PlannedRange:
         last_timestamp_ms: that record's timestamp; -1 none.
         last_crc: checksum of that record's key and value; -1 none.
         again: first offset that the batch reads again, because inputs from there on have waited for event time; -1: it reads none.
+        tp: topic and partition.
+        begin: first offset that the batch reads.
+        reads: whether it reads anything.
     """
 
     topic: str
@@ -53,21 +53,16 @@ class PlannedRange:
     last_timestamp_ms: int = -1
     last_crc: int = -1
     again: int = -1
+    tp: TopicPartition = field(init=False, repr=False, compare=False)
+    begin: int = field(init=False, repr=False, compare=False)
+    reads: bool = field(init=False, repr=False, compare=False)
 
-    @property
-    def begin(self) -> int:
-        """First offset that the batch reads."""
-        return self.start if self.again < 0 else self.again
-
-    @property
-    def reads(self) -> bool:
-        """Whether it reads anything."""
-        return self.begin < self.stop
-
-    @property
-    def tp(self) -> TopicPartition:
-        """Topic and partition."""
-        return self.topic, self.partition
+    def __post_init__(self) -> None:
+        """Work out what is asked for many times in a batch."""
+        begin, known = self.start if self.again < 0 else self.again, object.__setattr__
+        known(self, "tp", (self.topic, self.partition))
+        known(self, "begin", begin)
+        known(self, "reads", begin < self.stop)
 
 
 class Section:
@@ -125,49 +120,46 @@ class Section:
         Raises:
             StoreInconsistent: something else has written the section.
         """
-        known = plan._memo.sections if hasattr(plan, "_memo") else _memo_of(plan).sections  # noqa: SLF001
-        section = known.get(cls.name)
-        if not isinstance(section, cls):
-            section = known[cls.name] = cls._read(plan)
-        return section
-
-    @classmethod
-    def _read(cls, plan: Plan) -> Self:
+        section = plan.memo.sections.get(cls.name)
+        if isinstance(section, cls):
+            return section
         text = plan.sections.get(cls.name)
-        if text is None:
-            return cls()
         try:
-            return cls.from_json(json.loads(text))
+            section = cls() if text is None else cls.from_json(json.loads(text))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise _unreadable(f"section {cls.name!r} of stored plan {plan.number}", error) from error
+        plan.memo.sections[cls.name] = section
+        return section
 
 
 @dataclass(slots=True)
-class _Memo:
-    """What was decoded or encoded of a plan: each once.
+class Memo:
+    """What was worked out of a plan: each once. Copies begin without.
 
     Attributes:
         sections: decoded, by name.
-        encoded: the plan as it is stored; empty: not yet.
+        offsets: see `Plan.next_offsets`.
+        layout: encoded; empty: not yet.
         marks: each partition's, encoded.
+        encoded: the plan as it is stored; empty: not yet.
     """
 
     sections: dict[str, Section] = field(default_factory=dict)
-    encoded: bytes = b""
+    offsets: dict[TopicPartition, int] | None = None
+    layout: str = ""
     marks: dict[TopicPartition, str] = field(default_factory=dict)
+    encoded: bytes = b""
 
 
 class _Memory:
-    """Has room for a memo, which is no part of the plan: copies begin without."""
+    """Has a memo, which is no part of the plan."""
 
-    __slots__ = ("_memo",)
-    _memo: _Memo
+    __slots__ = ("memo",)
+    memo: Memo
 
-
-def _memo_of(plan: _Memory) -> _Memo:
-    if not hasattr(plan, "_memo"):
-        object.__setattr__(plan, "_memo", _Memo())
-    return plan._memo  # noqa: SLF001 - of this module
+    def __post_init__(self) -> None:
+        """Begin without."""
+        object.__setattr__(self, "memo", Memo())
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,68 +199,78 @@ class Plan(_Memory):
 
     def with_sections(self, *sections: Section) -> Plan:
         """The same plan without an id, with these sections instead of those that it had by their names."""
-        names = {section.name for section in sections}
-        kept = {name: text for name, text in self.sections.items() if name not in names}
+        own = {section.name: section for section in sections}
+        kept = {name: text for name, text in self.sections.items() if name not in own}
         plan = replace(self, sections=kept | encoded_sections(*sections))
-        _memo_of(plan).sections.update({section.name: section for section in sections})
+        plan.memo.sections.update(own)
         return plan
 
-    def carried_from(self, last: Plan) -> Plan:
-        """The same plan without an id, with what its sections keep of those of the plan before."""
-        sections = [Section.kinds[name].of(last).carried(last, self) for name in last.sections]
-        return self.with_sections(*(section for section in sections if section is not None))
+    def carried_from(self, last: Plan, own: Iterable[Section] = ()) -> Plan:
+        """The same plan without an id, with what its sections keep of those of the plan before.
+
+        Args:
+            last: the plan before.
+            own: sections of this plan, instead of what would be carried over.
+        """
+        sections = {section.name: section for section in own}
+        for name in last.sections.keys() - sections.keys():
+            section = Section.kinds[name].of(last).carried(last, self)
+            if section is not None:
+                sections[name] = section
+        return self.with_sections(*sections.values())
 
     def with_id(self, before: Plan | None = None) -> Plan:
         """The same plan, with its id computed.
 
         Args:
-            before: the plan before. Marks that it has, too, are not encoded again: of many partitions few move in a batch.
+            before: the plan before. What both have is not encoded again: of many partitions few move in a batch.
         """
-        marks = self._encode_marks(before)
-        text = self._encode(marks, "")
+        text = self._encode("", before)
         plan_id = blake2b(text, digest_size=16).hexdigest()
-        plan, memo = replace(self, plan_id=plan_id), _memo_of(self)
+        plan = replace(self, plan_id=plan_id)
         # Only the id, at the end, differs from the text of the digest. It is not encoded again: marks of many lanes take long.
         encoded = text[:-2] + f'{plan_id}"}}'.encode()
-        object.__setattr__(plan, "_memo", _Memo(dict(memo.sections), encoded, marks))
+        object.__setattr__(plan, "memo", replace(self.memo, encoded=encoded))
         return plan
 
     def to_bytes(self) -> bytes:
         """JSON, always the same."""
-        return _memo_of(self).encoded or self._encode(self._encode_marks(None), self.plan_id)
+        return self.memo.encoded or self._encode(self.plan_id, None)
 
-    def _encode_marks(self, before: Plan | None) -> dict[TopicPartition, str]:
-        """The marks of each partition as JSON; of those that are the very object of the plan before, its text."""
-        known = _memo_of(before).marks if before is not None else {}
-        return {
-            tp: known[tp]
-            if before is not None and tp in known and before.marks[tp] is marks
-            else _dump(marks.to_json())
-            for tp, marks in self.marks.items()
-        }
-
-    def _encode(self, marks: Mapping[TopicPartition, str], plan_id: str) -> bytes:
+    def _encode(self, plan_id: str, before: Plan | None) -> bytes:
         """The plan as JSON, its id last.
 
         Args:
-            marks: from `_encode_marks`.
             plan_id: the id.
+            before: the plan before. Marks and a layout that are the very objects of it are taken from there.
         """
-        plain = {
-            "format": FORMAT,
+        known, memo = before or self, self.memo
+        same = known.layout is self.layout and known.memo.layout
+        memo.layout = same or _dump(self.layout.to_json())
+        memo.marks = {
+            tp: known.memo.marks[tp]
+            if tp in known.memo.marks and known.marks[tp] is marks
+            else _dump(marks.to_json())
+            for tp, marks in self.marks.items()
+        }
+        claim, exclusions = self.claim, plain_exclusions(self.exclusions)
+        first = {"format": FORMAT, "clock_ms": self.clock_ms, "epoch": claim.epoch, "exclusions": exclusions}
+        second = {
             "number": self.number,
             "previous_id": self.previous_id,
-            "epoch": self.claim.epoch,
-            "run_id": self.claim.run_id,
-            "clock_ms": self.clock_ms,
-            "layout": self.layout.to_json(),
             "ranges": plain_ranges(self.ranges),
-            "exclusions": plain_exclusions(self.exclusions),
+            "run_id": claim.run_id,
             "wakes": self.wakes,
         }
-        rest = {"marks": _object_of(by_name(marks)), "sections": _object_of(self.sections)}
-        members = "".join(f',"{name}":{text}' for name, text in rest.items())
-        return f'{_dump(plain)[:-1]}{members},"plan_id":{_dump(plan_id)}}}'.encode()
+        members = (
+            _dump(first)[1:-1],
+            f'"layout":{memo.layout}',
+            _dump(second)[1:-1],
+            f'"marks":{_object_of(by_name(memo.marks))}',
+            f'"sections":{_object_of(self.sections)}',
+            f'"plan_id":{_dump(plan_id)}',
+        )
+        return f"{{{','.join(members)}}}".encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Plan:
@@ -301,77 +303,12 @@ class Plan(_Memory):
         """The range of each partition; its `stop` is where the next batch begins."""
         return {planned.tp: planned for planned in self.ranges}
 
-    def next_offsets(self) -> dict[TopicPartition, int]:
+    def next_offsets(self) -> Mapping[TopicPartition, int]:
         """Where the next batch begins in each partition."""
-        return {planned.tp: planned.stop for planned in self.ranges}
-
-
-class StoredPlans(Protocol):
-    """What holds plans: a `StateStore`, or one that retries."""
-
-    def home(self, flow: str) -> tuple[Home | None, int]:
-        """See `StateStore.home`."""
-
-    def plan(self, flow: str, number: int) -> bytes | None:
-        """See `StateStore.plan`."""
-
-
-def read_plan(store: StoredPlans, flow: str, number: int) -> Plan | None:
-    """A plan of a flow by its number; None when the store does not keep it."""
-    data = store.plan(flow, number) if number >= 0 else None
-    return None if data is None else Plan.from_bytes(data)
-
-
-def read_last_plan(store: StoredPlans, flow: str) -> Plan | None:
-    """The last plan of a flow; None when the store knows none."""
-    home, _ = store.home(flow)
-    return None if home is None else read_plan(store, flow, home.number)
-
-
-def never_run(flow: str) -> ConfigurationError:
-    """The error that a store knows nothing of a flow."""
-    return ConfigurationError(
-        f"the store has no flow {flow!r}: it has not run with this store. Run it, or give the right store"
-    )
-
-
-def plan_of_a_run(store: StoredPlans, flow: str) -> Plan:
-    """The last plan of a flow that has run. Reading it disturbs nobody.
-
-    Raises:
-        ConfigurationError: the flow has not run with this store.
-        StoreInconsistent: its last plan is missing.
-        Unavailable: the store does not answer.
-    """
-    stored, _ = store.home(flow)
-    if stored is None or stored.number < 0:
-        raise never_run(flow)
-    plan = read_plan(store, flow, stored.number)
-    if plan is None:
-        raise StoreInconsistent(f"the metadata store has no plan {stored.number} of flow {flow!r}")
-    return plan
-
-
-def check_sections(plan: Plan) -> None:
-    """Check that this version knows every section of a stored plan.
-
-    Raises:
-        StoreInconsistent: a newer version, or an extension that is not installed, has written a section.
-    """
-    unknown = sorted(plan.sections.keys() - Section.kinds.keys())
-    if unknown:
-        raise StoreInconsistent(
-            f"stored plan {plan.number} has the section {unknown[0]!r}. Expected sections of this version of sqe-chain: "
-            f"{', '.join(sorted(Section.kinds))}. A newer version has written the plan: run that one"
-        )
-
-
-def kept_plans(store: StoredPlans, flow: str) -> Iterator[Plan]:
-    """The plans of a flow that the store keeps, newest first; none when it knows none."""
-    plan = read_last_plan(store, flow)
-    while plan is not None:
-        yield plan
-        plan = read_plan(store, flow, plan.number - 1)
+        memo = self.memo
+        if memo.offsets is None:
+            memo.offsets = {planned.tp: planned.stop for planned in self.ranges}
+        return memo.offsets
 
 
 def encoded_sections(*sections: Section) -> dict[str, str]:
@@ -403,7 +340,9 @@ def _unreadable(what: str, error: Exception) -> StoreInconsistent:
 
 
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
-_RANGE, _EXCLUSION = (tuple(field.name for field in fields(cls)) for cls in (PlannedRange, Exclusion))
+_RANGE, _EXCLUSION = (
+    tuple(field.name for field in fields(cls) if field.init) for cls in (PlannedRange, Exclusion)
+)
 
 
 def _dump(value: object) -> str:

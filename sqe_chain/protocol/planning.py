@@ -4,17 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
+from sqe_chain.envelope.marks import PartitionMarks
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.environment import Refold
 from sqe_chain.protocol.feature import Feature, Features, Look, Part
-from sqe_chain.protocol.layout import Layout, Marks
+from sqe_chain.protocol.layout import Layout, Marks, layout_of
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import PartitionEnd, Report
 from sqe_chain.task.states import Claim
 
 Infos = Mapping[str, TopicInfo]
+
+
+NO_MARKS: Mapping[TopicPartition, PartitionMarks] = MappingProxyType({})
+
+
+def birth_plan(
+    flow: CompiledFlow,
+    claim: Claim,
+    clock_ms: int,
+    infos: Infos,
+    starts: Mapping[TopicPartition, tuple[int, bool]],
+    refold: Refold | None = None,
+    known: Mapping[TopicPartition, PartitionMarks] = NO_MARKS,
+) -> Plan:
+    """The birth plan: the layout, and where each partition begins. Number 0, unless the flow is folded again.
+
+    Args:
+        flow: the flow.
+        claim: the run.
+        clock_ms: now.
+        infos: its topics.
+        starts: of each input partition: first offset, and whether it lies in the middle of the log.
+        refold: what is folded again: the plan continues the flow's numbers.
+        known: marks of partitions that were begun.
+    """
+    ranges, marks = [], dict[TopicPartition, PartitionMarks]()
+    for (topic, partition), (offset, middle) in sorted(starts.items()):
+        info = infos[topic]
+        ranges.append(PlannedRange(topic, info.topic_id.hex(), partition, offset, offset))
+        fresh = inputs.new_marks(info, partition, entered_in_middle=middle)
+        marks[topic, partition] = known.get((topic, partition), fresh)
+    number = refold.number if refold else 0
+    layout = layout_of(flow, infos, number).with_starts(starts)
+    plan = Plan(number, "", "", claim, clock_ms, layout, tuple(ranges), marks)
+    return (replace(plan, sections=refold.sections) if refold else plan).with_id()
 
 
 def layout_plan(
@@ -48,7 +87,7 @@ def layout_plan(
     for (topic, partition), (_, middle) in starts.items():
         marks[topic, partition] = inputs.new_marks(infos[topic], partition, entered_in_middle=middle)
     in_order = tuple(sorted(ranges, key=lambda planned: planned.tp))
-    plan = plan_after(last, claim, clock_ms, layout.with_starts(starts), in_order, marks)
+    plan = plan_after(last, claim, clock_ms, layout.with_starts(starts), in_order, marks).carried_from(last)
     news = [infos[topic] for topic, _ in starts]
     sections = [feature.entered(plan, news) for feature in features]
     return plan.with_sections(*(section for section in sections if section is not None)).with_id(last)
@@ -62,9 +101,9 @@ def plan_after(
     ranges: tuple[PlannedRange, ...],
     marks: Marks,
 ) -> Plan:
-    """The beginning of the plan after another one, still without an id: what each section keeps is carried over."""
+    """The beginning of the plan after another one, still without sections and id."""
     known = {planned.tp: marks[planned.tp] for planned in ranges}
-    return Plan(last.number + 1, "", last.plan_id, claim, clock_ms, layout, ranges, known).carried_from(last)
+    return Plan(last.number + 1, "", last.plan_id, claim, clock_ms, layout, ranges, known)
 
 
 def batch_plan(
@@ -86,11 +125,11 @@ def batch_plan(
         features: that the flow needs, or the last plan.
     """
     ends = {(end.topic, end.partition): end for end in report.ends}
-    ranges = tuple(_with_witness(planned, ends.get(planned.tp)) for planned in part.ranges)
+    ranges = tuple([_with_witness(planned, ends.get(planned.tp)) for planned in part.ranges])
     plan = plan_after(last, claim, part.clock_ms, last.layout, ranges, marks_after(last, report))
     plan = replace(plan, exclusions=exclusions, wakes=part.wakes and not part.reads)
     sections = [feature.after(last, part, report) for feature in features]
-    return plan.with_sections(*(section for section in sections if section is not None)).with_id(last)
+    return plan.carried_from(last, [section for section in sections if section is not None]).with_id(last)
 
 
 def next_part(last: Plan, look: Look, clock_ms: int, features: Features) -> Part | None:
@@ -111,16 +150,16 @@ def next_part(last: Plan, look: Look, clock_ms: int, features: Features) -> Part
         limits = feature.limits(last)
         bounds = bounds if limits is None else inputs.limit_bounds(bounds, limits)
     stops = inputs.cut(offsets, bounds, max(len(last.ranges), look.limit))
-    ranges = (
+    ranges = [
         replace(planned, start=planned.stop, stop=stops[planned.tp], again=-1) for planned in last.ranges
-    )
+    ]
     part: Part | None = Part(tuple(ranges), clock_ms)
     for feature in features.of(last, "cut"):
         part = part and feature.cut(last, part, look)
     if part is None or not (part.reads or part.due):
         return None
-    at_end = frozenset(tp for tp, stop in part.stops.items() if stop >= look.bounds[tp].stable_end)
-    return replace(part, at_end=at_end)
+    at_end = [planned.tp for planned in part.ranges if planned.stop >= look.bounds[planned.tp].stable_end]
+    return replace(part, at_end=frozenset(at_end))
 
 
 def part_again(plan: Plan, before: Plan, features: Iterable[Feature]) -> Part:

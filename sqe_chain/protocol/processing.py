@@ -13,10 +13,9 @@ from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Failed, Notice, Shuffled
 from sqe_chain.protocol.feature import Features, Part
 from sqe_chain.protocol.plan import Plan, as_range
-from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.exclusion import Exclusion, SkipLimit
 from sqe_chain.task.parking import Releasing
 from sqe_chain.task.results import Job, Portion, Report, Sections
-from sqe_chain.task.skip_limit import SkipLimit
 from sqe_chain.task.states import Transition
 
 MAX_EXCLUSIONS = 2_000
@@ -96,12 +95,7 @@ class Candidates:
 
 
 class Processor:
-    """Runs batches on the engine.
-
-    Args:
-        env: the flow and its ports.
-        features: of the run.
-    """
+    """Runs batches on the engine."""
 
     def __init__(self, env: Environment, features: Features) -> None:
         self._env = env
@@ -144,7 +138,7 @@ class Processor:
         if report.broken:
             raise PoisonError(report.broken[0])
         exclusions = (*candidates.known.values(), *report.excluded)
-        read = sum(end.records - end.replays for end in report.ends)
+        read = report.fresh
         self._skip_limit.check(env.flow.name, exclusions, read)
         if len(exclusions) > max(MAX_EXCLUSIONS, len(batch.part.ranges)):
             raise TooManyForOnePlan
@@ -176,10 +170,10 @@ class Processor:
         env, infos, part, before = self._env, batch.infos, batch.part, batch.before
         portions = portions_of(part, before, (*exclusions, *candidates))
         sections = Sections.of(
-            *(feature.begin(before, part) for feature in self._features.of(before, "begin"))
+            *[feature.begin(before, part) for feature in self._features.of(before, "begin")]
         )
         tried = frozenset(
-            (candidate.topic, candidate.partition, candidate.offset) for candidate in candidates
+            [(candidate.topic, candidate.partition, candidate.offset) for candidate in candidates]
         )
         careful = self._always_careful or bool(candidates) or self._careful_batches > 0
         in_place = self._in_place and self._fits_in_place(infos)
@@ -222,7 +216,7 @@ class Processor:
         flow = self._env.flow
         if not flow.fits_in_place or (flow.file_sources and flow.state_partitions != 1):
             return False
-        return all(infos[topic].partitions == flow.state_partitions for topic in flow.input_topics)
+        return {infos[topic].partitions for topic in flow.input_topics} <= {flow.state_partitions}
 
 
 def portions_of(part: Part, before: Plan, exclusions: Sequence[Exclusion]) -> list[Portion]:
@@ -238,9 +232,11 @@ def portions_of(part: Part, before: Plan, exclusions: Sequence[Exclusion]) -> li
         if not (planned.reads or part.wakes):
             continue
         tp = planned.tp
-        own = tuple(exclusion for exclusion in exclusions if (exclusion.topic, exclusion.partition) == tp)
+        own = [exclusion for exclusion in exclusions if (exclusion.topic, exclusion.partition) == tp]
         read = as_range(planned, known[tp].last_epoch)
         times = part.times.get(tp)
         parked = () if releasing is None else tuple(record for record in releasing.records if record.tp == tp)
-        portions.append(Portion(read, before.marks[tp], own, times, planned.start, tp in part.at_end, parked))
+        portions.append(
+            Portion(read, before.marks[tp], tuple(own), times, planned.start, tp in part.at_end, parked)
+        )
     return portions

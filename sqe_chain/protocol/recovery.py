@@ -17,11 +17,10 @@ from sqe_chain.errors import (
 )
 from sqe_chain.ports import Header
 from sqe_chain.protocol import inputs, same_inputs
-from sqe_chain.protocol.declared import check_same_code
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice, Recovered
 from sqe_chain.protocol.feature import Features
-from sqe_chain.protocol.layout import mark_name
+from sqe_chain.protocol.layout import check_same_code, mark_name
 from sqe_chain.protocol.owned_flow import Headers, OwnedFlow
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.planning import marks_after, part_again
@@ -62,7 +61,7 @@ class Recovery:
             for action in feature.publish(owned.claim, last, Report())
         )
         if numbers and (not last.empty or any(publishing)):
-            check_same_code(env.flow, last)
+            check_same_code(env.flow, last.layout, last.number)
         needs_inputs = bool(numbers) and not (last.empty and numbers == [last.number])
         verify_records(env, last, owned.features, unfinished=needs_inputs)
         for number in numbers:

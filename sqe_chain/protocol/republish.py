@@ -39,9 +39,9 @@ from sqe_chain.protocol.inputs import moved_by
 from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.protocol.same_inputs import DescribedTopics
 from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.exclusion import SkipLimit
 from sqe_chain.task.reading import check_read_id
 from sqe_chain.task.results import Job, Portion, Report, Sections
-from sqe_chain.task.skip_limit import SkipLimit
 from sqe_chain.task.states import Claim, Transition
 
 RENEW_MS = 5_000
@@ -299,8 +299,7 @@ class Republisher:
         report = env.retry.call("publish", partial(self._republish, job, portions))
         for text in report.notices:
             env.emit(Notice(text))
-        read = sum(end.records - end.replays for end in report.ends)
-        self._skip_limit = self._skip_limit.after(len(report.excluded), read)
+        self._skip_limit = self._skip_limit.after(len(report.excluded), report.fresh)
         return report
 
     def _republish(self, job: Job, portions: list[Portion]) -> Report:
@@ -313,15 +312,14 @@ class Republisher:
             raise
 
     def _advance(self, stops: dict[TopicPartition, int], report: Report) -> None:
+        records, size = 0, report.output_size
         for end in report.ends:
             progress = self._inputs[end.topic, end.partition]
             progress.marks = end.marks
             progress.epoch = end.last_epoch or progress.epoch
-        records = sum(end.records for end in report.ends)
+            records, size = records + end.records, size + end.size
         if records:
-            self._bytes_per_record = max(
-                16.0, (sum(e.size for e in report.ends) + report.output_size) / records
-            )
+            self._bytes_per_record = max(16.0, size / records)
         for tp, stop in stops.items():
             self._inputs[tp].offset = stop
 

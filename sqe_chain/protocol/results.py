@@ -79,15 +79,20 @@ class BatchResult:
             lag_by_partition: what was there and is not in it.
             batch_ms: how long it took.
         """
+        inputs = replays = 0
+        newest_ms = -1
+        for end in report.ends:
+            inputs, replays = inputs + end.records, replays + end.replays
+            newest_ms = max(newest_ms, end.last_timestamp_ms)
         return cls(
             worked=True,
             plan=plan,
-            inputs=sum(end.records for end in report.ends),
-            replays=sum(end.replays for end in report.ends),
+            inputs=inputs,
+            replays=replays,
             exclusions=tuple(exclusions),
             outputs=outputs,
             lag_by_partition=lag_by_partition,
-            event_time_ms=max((end.last_timestamp_ms for end in report.ends), default=-1),
+            event_time_ms=newest_ms,
             batch_ms=batch_ms,
         )
 

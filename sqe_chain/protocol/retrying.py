@@ -84,10 +84,6 @@ class RetryingLog:
 
     Each call raises what that of `Log` raises, and `Unavailable` only when the service was asked to stop while it
     waited.
-
-    Args:
-        log: the bare log.
-        retry: repeats its calls.
     """
 
     def __init__(self, log: Log, retry: Retry) -> None:
@@ -133,10 +129,6 @@ class RetryingStore:
 
     Each call raises what that of `StateStore` raises, and `Unavailable` only when the service was asked to stop while
     it waited.
-
-    Args:
-        store: the bare store.
-        retry: repeats its calls.
     """
 
     def __init__(self, store: StateStore, retry: Retry) -> None:

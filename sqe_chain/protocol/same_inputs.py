@@ -151,9 +151,6 @@ class DescribedTopics:
     """Describes topics, at most every `DESCRIBE_MS`.
 
     Their ids need not be asked for before records are read: a topic that still has its id afterwards had it all the time.
-
-    Args:
-        env: the flow and its ports.
     """
 
     env: Environment

@@ -19,8 +19,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Log, StateStore
 from sqe_chain.ports.files import is_other_format
 from sqe_chain.ports.readers import Partitions
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.interfaces import Engine
+from sqe_chain.protocol.environment import Engine, Environment
 from sqe_chain.runtime.neighbours import check_kafka, check_stores
 from sqe_chain.runtime.stop import ServiceClock, Stop
 from sqe_chain.wings import WINGS, load, needing

@@ -19,8 +19,8 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Log, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.events import CaughtUp, Committed, Event, Observer, Recovered
-from sqe_chain.protocol.plan import read_last_plan
 from sqe_chain.protocol.settings import Settings
+from sqe_chain.protocol.stored_plans import read_last_plan
 from sqe_chain.runtime.connecting import Deployment, EngineChoice, open_inputs, open_stores
 from sqe_chain.runtime.durations import duration_ms
 from sqe_chain.runtime.launching import launch

@@ -19,9 +19,8 @@ from sqe_chain.errors import (
 )
 from sqe_chain.features.every import service_of
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.environment import Engine, Environment
 from sqe_chain.protocol.events import Notice, Ready
-from sqe_chain.protocol.interfaces import Engine
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.runtime.stop import SLOW_MS, Heartbeat, ServiceClock, Stop
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
 
+from sqe_chain.protocol.environment import Clock
 from sqe_chain.protocol.events import COMMIT, PERSIST, PUBLISH, SEAL, STEPS, Event, Waiting, When
-from sqe_chain.protocol.interfaces import Clock
 from sqe_chain.protocol.retrying import FIRST_WAIT_MS
 
 SLICE_S = 0.5
@@ -64,7 +64,7 @@ class Stop:
 class ServiceClock(Clock):
     """The clock of a service. As an observer it notes outages of brokers and stores, and progress of the loop.
 
-    Implements `protocol.interfaces.Clock` and `Observer`.
+    Implements `protocol.environment.Clock` and `Observer`.
 
     Args:
         stop: the request to end; it ends every wait.

@@ -28,7 +28,7 @@ class BatchStep:
     """
 
     def __init__(self, node: MapBatchesNode) -> None:
-        self._node = node
+        self.node = node
         self._function: Callable[[Any], Any] = node.function
         self._takes, self._gives = node.rows()
 
@@ -52,7 +52,7 @@ class BatchStep:
             WrongRows: it has other rows.
             Exception: whatever the function raises.
         """
-        count, index = len(values), self._node.row_column
+        count, index = len(values), self.node.row_column
         made = self._function(self._takes.batch(values))
         columns: list[Any] | None = getattr(made, "columns", None)
         schema = getattr(made, "schema", None)
@@ -81,7 +81,7 @@ class BatchStep:
 
     def _origins(self, column: Any, count: int) -> list[int]:  # noqa: ANN401 - of Arrow
         """The rows that output rows come from."""
-        name = self._node.row_column
+        name = self.node.row_column
         numbers: list[Any] = column.to_pylist()
         if wrong := [number for number in numbers if type(number) is not int]:
             raise PoisonError(f"{self} returned {wrong[0]!r} in column {name!r}, which has numbers of rows")
@@ -94,7 +94,7 @@ class BatchStep:
         return numbers
 
     def __str__(self) -> str:
-        return f"map_batches {f'{self._node.title} ' if self._node.title else ''}(declared at {self._node.declared_at})"
+        return f"map_batches {f'{self.node.title} ' if self.node.title else ''}(declared at {self.node.declared_at})"
 
 
 class _Application:

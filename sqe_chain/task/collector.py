@@ -9,6 +9,7 @@ from typing import Any, Final
 from sqe_chain.envelope.partitioner import key_bytes
 from sqe_chain.flow.batches import MapBatchesNode
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.nodes import StageNode
 
 _KNOWN_KEYS: Final = 200_000
 
@@ -76,9 +77,14 @@ class Collector:
     __slots__ = ("batches", "keys", "made", "made_of", "made_paths", "runs", "units")
 
     def __init__(self, flow: CompiledFlow) -> None:
-        self.units: dict[int, list[Any]] = {stage.index: [] for stage in flow.stages}
-        self.runs = {stage.index: RunColumns() for stage in flow.stages}
-        self.batches = {node.index: RunColumns() for node in flow.nodes if isinstance(node, MapBatchesNode)}
+        self.units: dict[int, list[Any]] = {}
+        self.runs: dict[int, RunColumns] = {}
+        self.batches: dict[int, RunColumns] = {}
+        for node in flow.nodes:
+            if isinstance(node, StageNode):
+                self.units[node.index], self.runs[node.index] = [], RunColumns()
+            elif isinstance(node, MapBatchesNode):
+                self.batches[node.index] = RunColumns()
         self.made: list[Made] = []
         self.made_of: list[Any] = []
         self.made_paths: list[bytes] = []

@@ -81,11 +81,11 @@ class Compiler:
             node: the source.
             origin_of: number of a record in the block -> its origin.
         """
-        first, batches = self._run(node, origin_of), batches_after(self._flow, node)
-        if not batches:
+        first, (steps, ordered) = self._run(node, origin_of), _steps_after(self._flow, node)
+        if not steps:
             return first
-        collector, ordered = self._collector, order_matters(self._flow)
-        steps = [(node.index, self._step(node), self._run(node, origin_of)) for node in batches]
+        collector = self._collector
+        each = [(step, self._run(step.node, origin_of)) for step in steps]
 
         def run(
             inputs: Sequence[int],
@@ -95,8 +95,8 @@ class Compiler:
             failed: Callable[[int, Exception], bool],
         ) -> None:
             first(inputs, values, keys, paths, failed)
-            for index, step, then in steps:
-                given = collector.batches[index].taken()
+            for step, then in each:
+                given = collector.batches[step.node.index].taken()
                 if ordered:
                     given.sort()
                 made = step.apply(given, failed)
@@ -112,14 +112,6 @@ class Compiler:
             raise AssertionError(f"{node.declared_at}: checked before a flow runs")
         run: RunFunction = bind(self._now_ms, self._collector, origin_of)
         return run
-
-    def _step(self, node: MapBatchesNode) -> BatchStep:
-        known = _known(self._flow)
-        place = len(self._flow.nodes), node.index, "batches", frozenset[int]()
-        if place not in known:
-            known[place] = BatchStep(node)
-        step: BatchStep = known[place]
-        return step
 
 
 RunFunction = Callable[
@@ -144,6 +136,15 @@ def bound(flow: CompiledFlow, node: Node, side: Side, shuffled: frozenset[int]) 
             known[place] = None
     bind: Callable[..., Any] | None = known[place]
     return bind
+
+
+def _steps_after(flow: CompiledFlow, node: SourceNode) -> tuple[list[BatchStep], bool]:
+    """The functions over batches after a source, and whether what comes of them has to be put in order; looked for once."""
+    known, place = _known(flow), (len(flow.nodes), node.index, "batches", frozenset[int]())
+    if place not in known:
+        known[place] = [BatchStep(function) for function in batches_after(flow, node)], order_matters(flow)
+    steps: tuple[list[BatchStep], bool] = known[place]
+    return steps
 
 
 def _known(flow: CompiledFlow) -> dict[tuple[int, int, str, frozenset[int]], Any]:

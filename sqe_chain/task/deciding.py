@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -65,7 +65,11 @@ class Deciding:
         # A republisher passes them on, and its readers notice; those of SQE's record keys cannot.
         self._released = released
         self._drops_replays = bool(flow.stages) or flow.writes_sqe
-        self._wants_key = wants_key(flow, flow.children[node.index])
+        self._flow = flow
+
+    @cached_property
+    def _wants_key(self) -> bool:
+        return wants_key(self._flow, self._flow.children[self._node.index])
 
     def records_of(self, messages: Sequence[Message]) -> Records:
         """A block, by columns if it is long enough."""
@@ -105,15 +109,17 @@ class Deciding:
         Returns:
             How many were replays.
         """
+        replays = begin = 0
         if records.block is None:
-            return sum(self._decide_closely(records, number) for number in range(len(records.messages)))
+            for number in range(len(records.messages)):
+                replays += self._decide_closely(records, number)
+            return replays
         special: list[int] = (~records.block.ordinary).nonzero()[0].tolist()
         if self._skipped:
             known = {
                 number for number, message in enumerate(records.messages) if message.offset() in self._skipped
             }
             special = sorted(known.union(special))
-        replays = begin = 0
         for end in (*special, len(records.messages)):
             if end > begin:
                 replays += self._decide_ordinary(records, records.block, begin, end)

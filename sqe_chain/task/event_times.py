@@ -24,8 +24,39 @@ from typing import Final, NamedTuple, TypedDict
 
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.task.frontier import PartitionProgress, WaitingRange
-from sqe_chain.task.routes import Hop, with_route
 from sqe_chain.task.wrong_clocks import NONE_AHEAD, Ahead, believe_times, right_times
+
+Hop = tuple[str, str]
+"""A republisher on the way: name of its flow, and a topic that it reads."""
+
+
+def with_route(known: tuple[Hop, ...], more: tuple[Hop, ...]) -> tuple[Hop, ...]:
+    """Ways through republishers, one after the other, with more of them, unless they are among them.
+
+    Republishers are asked in this order, so a path is among others if its republishers occur there in their order. What comes
+    of merging what several partitions know is the same for all of them, and does not grow any more.
+
+    Args:
+        known: the ways so far.
+        more: one way, from the root on; or several, one after the other.
+
+    >>> with_route((("up", "a"),), (("up", "b"),))
+    (('up', 'a'), ('up', 'b'))
+    >>> with_route((("up", "a"), ("up", "b")), (("up", "b"),))
+    (('up', 'a'), ('up', 'b'))
+    >>> with_route((("up", "b"),), (("up", "a"), ("up", "b")))
+    (('up', 'a'), ('up', 'b'))
+    """
+    if _is_among(more, known):
+        return known
+    return more if _is_among(known, more) else known + more
+
+
+def _is_among(some: tuple[Hop, ...], others: tuple[Hop, ...]) -> bool:
+    """Whether these occur among others in their order."""
+    left = iter(others)
+    return all(hop in left for hop in some)
+
 
 ORIGIN: Final = ""
 """The writer of what nobody republished; it states no watermark."""
@@ -211,12 +242,7 @@ class EventTimes:
         return self.writers[name].hops if name in self.writers else ()
 
     def progress(self, topic: str, partition: int) -> PartitionProgress:
-        """How far event time has come.
-
-        Args:
-            topic: the topic.
-            partition: the partition.
-        """
+        """How far event time has come."""
         latest_ms = least_ms = None
         waited_for, known = self.unsure, not self.unsure
         for name, writer in (self.writers or {ORIGIN: TopicWriter(0)}).items():
@@ -269,11 +295,7 @@ class EventTimes:
         return times
 
     def copy(self, *, clock_ms: int) -> EventTimes:
-        """An independent copy for a batch.
-
-        Args:
-            clock_ms: the batch's clock.
-        """
+        """An independent copy for a batch."""
         kept = self.settled()
         kept.idle, kept.unsure, kept.clock_ms = dict(self.idle), self.unsure, clock_ms
         return kept

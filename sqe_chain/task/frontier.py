@@ -6,7 +6,7 @@ beyond it waits where it is, in Kafka (`sqe_chain.task.gate`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -62,26 +62,21 @@ class PartitionProgress(NamedTuple):
     latest_ms: int | None
 
 
-def frontier_of(progress: Iterable[PartitionProgress]) -> Frontier | None:
+def frontier_of(progress: Sequence[PartitionProgress]) -> Frontier | None:
     """Up to where the order of times is complete over several partitions; None: nowhere.
 
     It is the watermark of the partition that is behind. If none is waited for, it is beyond all that was read.
-
-    Args:
-        progress: of each partition.
     """
-    progress = list(progress)
     waited_for = [partition for partition in progress if partition.waited_for]
     if not waited_for:
-        read = [partition.latest_ms for partition in progress if partition.latest_ms is not None]
-        return Frontier(max(read) + 1, "", 0) if read else None
-    if any(partition.watermark_ms is None for partition in waited_for):
-        return None
-    return min(
-        Frontier(partition.watermark_ms, *partition[:2])
+        latest_ms = latest_of(progress)
+        return None if latest_ms is None else Frontier(latest_ms + 1, "", 0)
+    known = [
+        Frontier(partition.watermark_ms, partition.topic, partition.partition)
         for partition in waited_for
         if partition.watermark_ms is not None
-    )
+    ]
+    return min(known) if len(known) == len(waited_for) else None
 
 
 def furthest(*frontiers: Frontier | None) -> Frontier | None:
@@ -92,7 +87,7 @@ def furthest(*frontiers: Frontier | None) -> Frontier | None:
 def latest_of(progress: Iterable[PartitionProgress]) -> int | None:
     """The latest time read or stated in several partitions."""
     return max(
-        (partition.latest_ms for partition in progress if partition.latest_ms is not None), default=None
+        [partition.latest_ms for partition in progress if partition.latest_ms is not None], default=None
     )
 
 

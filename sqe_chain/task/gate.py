@@ -116,13 +116,7 @@ class Gate:
         return taken
 
     def _places(self, facts: TimeFacts, row: Sequence[int], before_ms: int | None) -> list[int]:
-        """The places of the messages of one lane.
-
-        Args:
-            facts: see `take`.
-            row: indexes of the messages.
-            before_ms: place of the last one on the lane that waits and was not read again.
-        """
+        """The places of messages of one lane, after the place of the last one that waits and was not read again."""
         given = [facts.times_ms[index] for index in row]
         timed = [at_ms for at_ms in given if at_ms is not None]
         right = iter(right_times(timed if before_ms is None else [before_ms, *timed], self.guard))

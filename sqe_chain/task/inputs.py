@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby, repeat
 from types import MappingProxyType
@@ -216,16 +216,20 @@ class BlockInputs(Inputs):
         return self._block
 
 
-def stretches(numbers: Sequence[int], among: Collection[int]) -> Iterator[tuple[int, int, bool]]:
+Given = list[tuple[int, int, Sequence[int], Inputs]]
+"""Runs of what some inputs gave: where each begins and ends, the numbers in its inputs, and the inputs."""
+
+
+def stretches(numbers: Sequence[int], among: Collection[int]) -> list[tuple[int, int, bool]]:
     """Stretches of numbers that are all among others, or all not: where each begins and ends, and whether they are."""
     if numbers and not among:
-        yield 0, len(numbers), False
-        return
-    begin = 0
+        return [(0, len(numbers), False)]
+    begin, spans = 0, list[tuple[int, int, bool]]()
     for value, same in groupby([number in among for number in numbers]):
         end = begin + len(list(same))
-        yield begin, end, value
+        spans.append((begin, end, value))
         begin = end
+    return spans
 
 
 def numbered(each: Sequence[T]) -> tuple[list[T], list[int]]:

@@ -12,30 +12,26 @@ from sqe_chain.errors import PoisonError, RepeatedPosition, text_of
 from sqe_chain.flow.compiled import CompiledFlow, takes_times
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.flow.stage_kind import Side, StageTask
+from sqe_chain.flow.stage_kind import StageTask
 from sqe_chain.flow.units import UnitRun
 from sqe_chain.ports import Output, StateStore
 from sqe_chain.stages.user_code import UserCodeError
-from sqe_chain.task.closing import Closing, closing_origin
 from sqe_chain.task.collector import Collector
 from sqe_chain.task.compiler import Compiler, got
 from sqe_chain.task.exclusion import Exclusion
-from sqe_chain.task.fitting import Fitting
 from sqe_chain.task.frontier import Taking
-from sqe_chain.task.inputs import Inputs, stretches
+from sqe_chain.task.inputs import Given, Inputs, stretches
 from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.poison import exclusion_of, place_of
 from sqe_chain.task.results import Behind, Block, ChangedStates, Job, Report, Stores, Units, taken
+from sqe_chain.task.roots import TIMERS, Closing, Ticks, closing_origin, is_tick, tick_origin
 from sqe_chain.task.shuffling import WAKES, Shuffle, ShuffledInputs, ShuffledUnits, wake
-from sqe_chain.task.stage_part import StagePart
-from sqe_chain.task.stage_table import PartitionTable
-from sqe_chain.task.states import PartitionStates
-from sqe_chain.task.ticks import TIMERS, Ticks, is_tick, tick_origin
+from sqe_chain.task.stage_part import Fitting, PartitionTable, StagePart
 from sqe_chain.task.trace_links import BlockTraces, CountedTraces
 
+_NO_UNITS: Final = UnitRun.of(())
 BLOCK = 1_000
 """Units folded at a time after a shuffle."""
-_SIDES: Final[tuple[Side, ...]] = ("", "dropped")
 
 
 class Level:
@@ -64,26 +60,26 @@ class Level:
         self._ready: list[Output] = []
         self._leaving: list[ShuffledUnits] = []
         self._compiler = Compiler(
-            flow, self._collector, job.clock_ms, frozenset(stage.index for stage in flow.stages)
+            flow, self._collector, job.clock_ms, frozenset([stage.index for stage in flow.stages])
         )
         self._deeper = [stage.index for stage in flow.stages if flow.depths[stage.index] == level + 1]
         self._wanted = level < job.top_level
         self._traces = CountedTraces(self._collector.made, block, job.candidates) if flow.traces else None
         self._stages: dict[int, StagePart] = {}
-        self._fitting: dict[int, Fitting] = {}
         self._failures: dict[tuple[str, int, int], Exclusion] = {}
         self._folding = -1
         self._current: Origin | None = None
-        self._run = UnitRun.of(())
+        self._run = _NO_UNITS
         self._changing = False  # what comes now is of changes(): no single input is to blame
         for stage in (stage for stages in flow.levels[level - 1 : level] for stage in stages):
             self._stages[stage.index] = self._part_of(stage, job, stores(stage))
 
     def _part_of(self, stage: StageNode, job: Job, store: StateStore) -> StagePart:
         flow, partitions = self._flow, self._flow.state_partitions
-        states = PartitionStates(store, job.transition, stage.name, self._part, (partitions, stage.buckets))
-        table = PartitionTable(states)
-        emit, drop = (self._compiler.after(stage, side, self._origin) for side in _SIDES)
+        layout = partitions, stage.buckets
+        table = PartitionTable(store, job.transition, stage.name, self._part, layout)
+        emit = self._compiler.after(stage, "", self._origin)
+        drop = self._compiler.after(stage, "dropped", self._origin)
         if self._traces is not None:
             emit = emit and self._traces.noting(stage, emit)
             drop = drop and self._traces.noting(stage, drop)
@@ -104,9 +100,8 @@ class Level:
             candidates=job.candidates,
             closing=None if self._closing is None else closing_origin(stage.name, self._part, self._closing),
         )
-        fitting = self._fitting[stage.index] = Fitting(stage, store)
-        ordered = takes_times(stage)
-        return StagePart(stage, states, table, (self._part, partitions), task, fitting, ordered=ordered)
+        fitting, ordered = Fitting(stage, store), takes_times(stage)
+        return StagePart(stage, table, (self._part, partitions), task, fitting, ordered=ordered)
 
     def fold(self, stage: int, run: UnitRun) -> None:
         """Fold units of one stage, in the order of units.
@@ -144,6 +139,8 @@ class Level:
         """Make blocks of the units that go on to the next level."""
         for stage in self._deeper if self._wanted else ():
             units = self._collector.units[stage]
+            if not units:
+                continue
             for begin, end, numbers, inputs in self._inputs_of([unit[4] for unit in units]):
                 self._leaving += self._shuffle.blocks(stage, units[begin:end], numbers, inputs)
             units.clear()
@@ -163,7 +160,7 @@ class Level:
             self._push_changes(stage, work)
             for cell, changed in sorted(rows.items()):
                 self._report.touched.append((index, cell))
-                if text := self._fitting[index].too_large(changed):
+                if text := work.fitting.too_large(changed):
                     self._report.broken.append(f"flow {self._flow.name!r}: {text}")
                 yield ChangedStates(self._level, index, cell, changed)
         self._report.failed += self._failures.values()
@@ -178,7 +175,7 @@ class Level:
         if self._ticks is None or not stage.traits.ticks:
             return None
         tick_ms = self._ticks.tick_ms
-        return tick_origin(stage, self._part, tick_ms, self._job.sections.find(Taking)), tick_ms
+        return tick_origin(stage.name, self._part, tick_ms, self._job.sections.find(Taking)), tick_ms
 
     def _push_changes(self, stage: StageNode, work: StagePart) -> None:
         """Give changed states to the operators after `changes()`.
@@ -225,22 +222,22 @@ class Level:
         """What a stage has named as the input of what it gives."""
         return given if isinstance(given, Origin) else self._run.origin(given)
 
-    def _inputs_of(self, given: Sequence[Origin | int]) -> Iterator[tuple[int, int, Sequence[int], Inputs]]:
+    def _inputs_of(self, given: Sequence[Origin | int]) -> Given:
         """The inputs of what stages have given, side by side if all of it comes from one block; see `Records.inputs_of`."""
         at = [index for index in given if isinstance(index, int)]
         if at and len(at) == len(given):
             run = self._run
             source = run.sources[at[0]]
             if run.sources.count(source) == len(run):
-                yield from source.inputs_of(list(map(run.numbers.__getitem__, at)))
-                return
-        if given:
-            yield 0, len(given), *Inputs.of(map(self._origin, given))
+                return cast("Given", source.inputs_of(list(map(run.numbers.__getitem__, at))))
+        return [(0, len(given), *Inputs.of(map(self._origin, given)))] if given else []
 
     def _gather(self, current: Origin | None = None) -> None:
         """Gather outputs, but those of the current input, which may give more; those of candidates are dropped."""
         made, given = self._collector.made, self._collector.made_of
         end = len(made)
+        if not made:
+            return
         while end and self._origin(given[end - 1]).same_input(current):
             end -= 1
         given[end:] = map(self._origin, given[end:])

@@ -160,13 +160,7 @@ class Gatherer:
         return rows.only(order)
 
     def _collected(self, rows: EnvelopeRows, groups: Sequence[int] | None, inputs: Inputs) -> EnvelopeRows:
-        """The payloads of one input, output and key together, where their first one is.
-
-        Args:
-            rows: of each payload.
-            groups: its group; None: they have none.
-            inputs: the inputs.
-        """
+        """The payloads of one input, output, key and group together, where their first one is."""
         places = zip(rows.inputs, rows.outputs, rows.keys, groups or repeat(0), strict=False)
         collections: dict[tuple[Any, ...], list[int]] = {}
         for row, place in enumerate(places):
@@ -263,11 +257,7 @@ class Gatherer:
 
 
 def _numbered(numbers: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
-    """Of each envelope, which of those of its input it is, and how many they are.
-
-    Args:
-        numbers: the numbers of their inputs; those of one input follow each other.
-    """
+    """Of each envelope, which of those of its input it is, and how many they are; those of one input follow each other."""
     count = len(numbers)
     if numbers[0] == numbers[-1]:
         return range(count), [count] * count
@@ -281,15 +271,7 @@ def _numbered(numbers: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
 def _take(
     target: Target, tp: TopicIdPartition, steps: dict[int, int], lanes: Sequence[WrittenLane], inputs: Inputs
 ) -> None:
-    """Note the inputs of each lane, unless outputs of a later one were made before.
-
-    Args:
-        target: the output.
-        tp: where the inputs were read.
-        steps: number of each input -> the index of its lane.
-        lanes: those that are written.
-        inputs: the inputs.
-    """
+    """Note the inputs of each lane (number -> index of the lane), unless outputs of a later one were made before."""
     if len(lanes) == 1 and inputs.rise:  # the first and the last input of a lane stand for all
         steps = dict.fromkeys((next(iter(steps)), next(reversed(steps))), 0)
     for number, lane in steps.items():
@@ -317,14 +299,7 @@ def _described(
     columns: Iterable[tuple[bytes, int, Headers | None, WrittenLane]],
     inputs: Inputs,
 ) -> list[Headers | None]:
-    """The headers of plain records.
-
-    Args:
-        target: the output.
-        rows: the records.
-        columns: their envelopes, times, what they repeat of their inputs' headers, and the lanes that are written.
-        inputs: the inputs.
-    """
+    """The headers of plain records, by their envelopes, times, what they repeat of their inputs' headers, and their lanes."""
     described: list[Headers | None] = []
     ordinals, _ = _numbered(rows.inputs)
     for (envelope, time_ms, passed, lane), number, type_name, ordinal in zip(
@@ -336,14 +311,7 @@ def _described(
 
 
 def _identity(lane: WrittenLane, number: int, ordinal: int, inputs: Inputs) -> bytes:
-    """The event id of an envelope.
-
-    Args:
-        lane: on which it is written.
-        number: of its input.
-        ordinal: which of the envelopes of its input it is.
-        inputs: the inputs.
-    """
+    """The event id of an envelope: the ordinal is which of those of its input it is."""
     position = inputs.origin(number).position + ordinal.to_bytes(ORDINAL_LENGTH)
     return event_id(lane.template.lane, position)
 
@@ -355,15 +323,7 @@ def _traced(
     inputs: Inputs,
     traces: RowTraces,
 ) -> list[Headers | None]:
-    """The headers of records, with those by which their traces lead on.
-
-    Args:
-        target: the output.
-        rows: the records.
-        columns: their partitions, other headers, and lanes.
-        inputs: the inputs.
-        traces: how they are traced.
-    """
+    """The headers of records, with those by which their traces lead on; columns are their partitions, other headers, and lanes."""
     described: list[Headers | None] = []
     places = zip(rows.inputs, rows.outputs, rows.keys, strict=True)
     ordinals, _ = _numbered(rows.inputs)

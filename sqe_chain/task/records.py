@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sqe_chain.chain import root_position, stored_epoch
@@ -11,7 +11,7 @@ from sqe_chain.flow.context import Origin, TopicIdPartition, new_origin
 from sqe_chain.flow.units import number as path_element
 from sqe_chain.ports import Message
 from sqe_chain.task.exclusion import Exclusion
-from sqe_chain.task.inputs import BlockInputs, Inputs, stretches
+from sqe_chain.task.inputs import BlockInputs, Given, Inputs, stretches
 
 if TYPE_CHECKING:
     from sqe_chain.envelope.block import Block
@@ -110,22 +110,22 @@ class Records:
             self._origins[number] = origin
         return origin
 
-    def inputs_of(self, numbers: Sequence[int]) -> Iterator[tuple[int, int, Sequence[int], Inputs]]:
+    def inputs_of(self, numbers: Sequence[int]) -> Given:
         """Inputs of what some records gave: those that columns are right for together, all others by their origins.
 
         Args:
             numbers: of each thing, the number of its record; those of one record follow each other.
-
-        Returns:
-            Runs of them: where it begins and ends, the numbers in the inputs, and the inputs.
         """
         apart = self.closely | self.given_ms.keys()
+        given: Given = []
         for begin, end, is_apart in stretches(numbers, apart):
             own = numbers[begin:end]
             if is_apart or self.block is None:
-                yield begin, end, *Inputs.numbered(own, self.origin)
+                given.append((begin, end, *Inputs.numbered(own, self.origin)))
             else:
-                yield begin, end, own, BlockInputs(self._tp, self.block, self._read_lane, self.orders_ms)
+                block = BlockInputs(self._tp, self.block, self._read_lane, self.orders_ms)
+                given.append((begin, end, own, block))
+        return given
 
     def unreadable(self, number: int, epoch: int) -> None:
         """Note a record whose envelope cannot be read, so that nobody knows its lane."""

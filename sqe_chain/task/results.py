@@ -11,14 +11,13 @@ from sqe_chain.chain import stored_epoch
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Message, Output, Range, StateStore, TopicInfo
-from sqe_chain.task.closing import Closing
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion, record_crc
 from sqe_chain.task.frontier import Taking
 from sqe_chain.task.parking import ParkedRecord, Releasing
+from sqe_chain.task.roots import Closing, Ticks
 from sqe_chain.task.shuffling import ShuffledUnits
 from sqe_chain.task.states import Transition
-from sqe_chain.task.ticks import Ticks
 from sqe_chain.task.trace_report import TraceReport
 
 Found = TypeVar("Found")
@@ -196,6 +195,11 @@ class Report:
     notices: list[str] = field(default_factory=list)
     sections: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
     traces: list[TraceReport] = field(default_factory=list)
+
+    @property
+    def fresh(self) -> int:
+        """Records taken that were no replays."""
+        return sum([end.records - end.replays for end in self.ends])
 
     def add(self, other: Report) -> None:
         """Take in what another task reports."""

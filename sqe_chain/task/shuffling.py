@@ -16,7 +16,7 @@ from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE
 from sqe_chain.flow.units import UnitRun
-from sqe_chain.task.inputs import Inputs, numbered
+from sqe_chain.task.inputs import Given, Inputs, numbered
 from sqe_chain.task.stage_part import addressing
 
 _KNOWN_ADDRESSES: Final = 200_000
@@ -235,9 +235,9 @@ class ShuffledInputs:
             origin = self._origins[number] = Origin.unpack(topic, partition, offset, carried)
         return origin
 
-    def inputs_of(self, numbers: Sequence[int]) -> Iterator[tuple[int, int, Sequence[int], Inputs]]:
+    def inputs_of(self, numbers: Sequence[int]) -> Given:
         """See `Records.inputs_of`."""
-        yield 0, len(numbers), *Inputs.numbered(numbers, self.origin)
+        return [(0, len(numbers), *Inputs.numbered(numbers, self.origin))]
 
     def run(self, stage: StageNode, values: list[Any]) -> UnitRun:
         """The units as a stage takes them.

@@ -24,11 +24,10 @@ from sqe_chain.flow.event_time import event_ms
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.units import UnitRun
 from sqe_chain.ports import Message, Output
-from sqe_chain.task.by_time import taken_by_time
 from sqe_chain.task.collector import Collector
 from sqe_chain.task.compiler import Compiler
 from sqe_chain.task.deciding import Deciding
-from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.exclusion import Exclusion, SkipLimit
 from sqe_chain.task.frontier import Taking
 from sqe_chain.task.gate import Gate, TimeFacts
 from sqe_chain.task.inputs import stretches
@@ -38,8 +37,7 @@ from sqe_chain.task.poison import dead_letter, exclusion_of
 from sqe_chain.task.records import Records
 from sqe_chain.task.results import Job, PartitionEnd, Portion
 from sqe_chain.task.shuffling import Shuffle, ShuffledUnits
-from sqe_chain.task.skip_limit import SkipLimit
-from sqe_chain.task.source_times import SourceTimes, without_replays
+from sqe_chain.task.source_times import SourceTimes, taken_by_time, without_replays
 from sqe_chain.task.target import RECORD_OVERHEAD, headers_size
 from sqe_chain.task.wrong_clocks import guard_of
 
@@ -194,11 +192,7 @@ class SourcePartition:
         self._end.replays += replays
 
     def run_of(self, stage: int) -> UnitRun | None:
-        """What the last block gives to a stage without a shuffle; taken once.
-
-        Args:
-            stage: index of its node.
-        """
+        """What the last block gives to a stage without a shuffle; taken once."""
         records, columns = self._records, self._collector.runs[stage]
         if not columns.inputs:
             return None

@@ -3,22 +3,124 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from operator import itemgetter, le
 from typing import Any, Final
 
 from sqe_chain.envelope.partitioner import Partitioner
-from sqe_chain.errors import ChangedType
+from sqe_chain.errors import ChangedType, PoisonError
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.flow.stage_kind import Spread, StageTask, StageWork
+from sqe_chain.flow.stage_kind import Spread, StageTable, StageTask, StageWork
 from sqe_chain.flow.units import Push, Unit, UnitRun, unpack_key_and_id
-from sqe_chain.task.fitting import ANY_KEY, Fitting
-from sqe_chain.task.stage_table import PartitionTable, Rows
-from sqe_chain.task.states import PartitionStates
+from sqe_chain.ports import StateStore
+from sqe_chain.task.states import PartitionStates, Transition, view_of
+
+Rows = list[tuple[bytes, bytes | None]]
+
+
+class PartitionTable(PartitionStates, StageTable):
+    """The rows of a stage in one state partition, as the stage sees them while a batch runs.
+
+    Rows up to a cell's cursor were written by an earlier attempt at this batch; they are read as they are, and not written
+    again. The rule of tables (`sqe_chain.flow.table`) makes that right.
+    """
+
+    def __init__(
+        self, store: StateStore, transition: Transition, stage: str, part: int, layout: tuple[int, int]
+    ) -> None:
+        super().__init__(store, transition, stage, part, layout)
+        self._known: dict[bytes, bytes | None] = {}
+        self._changed: dict[bytes, None] = {}
+
+    def get(self, row: bytes) -> bytes | None:
+        if row not in self._known:
+            self.load((row,))
+        return self._known[row]
+
+    def take(self, row: bytes) -> bytes | None:
+        content = self.get(row)
+        del self._known[row]
+        return content
+
+    def put(self, row: bytes, content: bytes) -> None:
+        self._known[row] = content
+        self._changed[row] = None
+
+    def delete(self, row: bytes) -> None:
+        self._known[row] = None
+        self._changed[row] = None
+
+    def load(self, rows: Iterable[bytes]) -> None:
+        # One read for all of them in a cell
+        missing = sorted(set(rows).difference(self._known))
+        if missing:
+            self._known.update(self.rows(missing))
+
+    def changes(self) -> dict[int, Rows]:
+        """Cell -> what has to be written there, in the order of names."""
+        rows: dict[int, Rows] = {}
+        untouched = self.untouched
+        for row in sorted(self._changed):
+            if untouched or not self.settled(row):
+                rows.setdefault(self.cell(row), []).append((row, self._known[row]))
+        return rows
+
+
+_ROW_NAME: Final = 64
+"""Bytes that a filter's row adds to the key in its name, at most."""
+ANY_KEY: Final = 32 * 1024
+"""A key up to this length fits into every store, so none has to be asked."""
+_ANY_ROW: Final = 64 * 1024
+"""The same of a state; its view may be a few times as large."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """What a stage's store takes. It is asked only when something is large.
+
+    Attributes:
+        stage: the stage.
+        store: its store.
+    """
+
+    stage: StageNode
+    store: StateStore
+
+    def fits(self, key: bytes) -> bool:
+        """Whether the store takes a key. Raises Unavailable."""
+        room = 0 if self.stage.traits.states_by_key else _ROW_NAME
+        return len(key) <= ANY_KEY or len(key) <= self.store.max_key_bytes - room
+
+    def too_long(self, key: bytes) -> PoisonError:
+        """The error of an input whose key does not fit."""
+        return PoisonError(
+            f"stage {self.stage.name!r}: a key of {len(key)} bytes; its store takes {self.store.max_key_bytes}: use a "
+            "shorter key, for example a digest"
+        )
+
+    def too_large(self, rows: Iterable[tuple[bytes, bytes | None]]) -> str | None:
+        """Why one of these rows cannot be written; None when all can. Raises Unavailable."""
+        large = [(key, state) for key, state in rows if len(key) + len(state or b"") > _ANY_ROW]
+        if not large or self.stage.stage_kind.sink is not None:
+            return None
+        view = view_of(self.stage)
+        for key, state in large:
+            size = len(key) + len(state or b"")
+            if view is not None and state is not None:
+                size += view.of([(key, state)]).size(key)
+            most = self.store.max_state_bytes
+            if size > most:
+                shown = " and its view" if view is not None else ""
+                return (
+                    f"stage {self.stage.name!r}: key {key[:40]!r}, its state{shown} take {size} bytes together, its store "
+                    f"takes {most}: keep less in one state, or spread it over several keys; nothing was sealed"
+                )
+        return None
+
 
 Address = Callable[[Unit], Any]
 """What decides the state partition of a unit."""
@@ -31,11 +133,11 @@ class StagePart:
     """What the framework does around a stage's work, the same for every kind.
 
     Attributes:
+        fitting: what the stage's store takes.
         timer_ms: after `changed`, when the batch's clock next reaches a timer; -1: at no time; None: nothing was looked at.
 
     Args:
         node: the stage.
-        states: where its rows come from.
         table: its rows.
         partition: the state partition, and how many there are.
         task: what the work is given.
@@ -46,7 +148,6 @@ class StagePart:
     def __init__(
         self,
         node: StageNode,
-        states: PartitionStates,
         table: PartitionTable,
         partition: tuple[int, int],
         task: StageTask,
@@ -55,22 +156,16 @@ class StagePart:
         ordered: bool,
     ) -> None:
         self._kind, self._traits = node.stage_kind, node.traits
-        self._states = states
         self._part, partitions = partition
         self._task = task
         self._table = table
-        self._fitting = fitting
+        self.fitting = fitting
         self._ordered: list[UnitRun] | None = [] if ordered else None
         self._refuses = frozenset() if node.traits.reversible else task.candidates
         self._address, self._part_of = addressing(node.traits.spread, partitions)
         self._own: set[Any] = set()
         self._work: StageWork | None = None
         self.timer_ms: int | None = None
-
-    @property
-    def done(self) -> bool:
-        """Whether the batch is known to be applied already in the whole state partition."""
-        return self._states.done
 
     def take(self, run: UnitRun) -> int:
         """Apply units, or keep them for the end of the batch. Returns how many keys belong to another state partition."""
@@ -91,7 +186,7 @@ class StagePart:
         if self._refuses:
             run = run.chosen([at for at in range(len(run)) if run.origin(at).order not in self._refuses])
         work = self._work or self._start()
-        if self.done:
+        if self._table.done:
             return len(mispartitioned)
         if self._ordered is not None:
             self._ordered.append(run)
@@ -112,7 +207,7 @@ class StagePart:
             tick: see `StageWork.tick`; None: the batch's clock reaches nothing.
         """
         work = self._work
-        if work is None or self.done:
+        if work is None or self._table.done:
             return {}
         with self._named():
             if self._ordered is not None:
@@ -146,8 +241,8 @@ class StagePart:
         """Create the work. Where rows are not named by keys, the header is read before the first decision."""
         task = self._task
         if not self._traits.states_by_key:
-            self._states.rows(())
-            if not self._states.untouched:
+            self._table.rows(())
+            if not self._table.untouched:
                 # An earlier attempt has written a part of the rows, so its outputs are published, and stages after this one are
                 # written. What this attempt would emit was decided on other rows: it counts for nothing.
                 task = replace(task, emit=None, drop=None, counts=Counter())
@@ -157,13 +252,13 @@ class StagePart:
     def _without_too_long(self, run: UnitRun) -> UnitRun:
         """The units whose key the store takes; the inputs of all others fail."""
         long = {key for key in run.keys if key is not None and len(key) > ANY_KEY}
-        refused = {key for key in long if not self._fitting.fits(self._key_in(key))}
+        refused = {key for key in long if not self.fitting.fits(self._key_in(key))}
         if not refused:
             return run
         self._own -= refused
         for at, key in enumerate(run.keys):
             if key in refused:
-                self._task.failed(run.origin(at), self._fitting.too_long(self._key_in(key)), key)
+                self._task.failed(run.origin(at), self.fitting.too_long(self._key_in(key)), key)
         return run.chosen([at for at, key in enumerate(run.keys) if key not in refused])
 
     def _key_in(self, key: bytes) -> bytes:

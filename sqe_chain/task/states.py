@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from sqe_chain.envelope.partitioner import cell_of
 from sqe_chain.errors import StoreInconsistent, Superseded, text_of
+from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Rows, Shown, StateStore, ViewKind, Views
 
 
@@ -59,7 +61,8 @@ def check_owner(header: Header | None, claim: Claim, where: str) -> Header:
     """
     if header is None:
         raise StoreInconsistent(f"{where}: the header is gone; the store lost what it had acknowledged")
-    header.check_whole(where)
+    if header.lost:
+        header.check_whole(where)
     if header.epoch > claim.epoch or (header.epoch == claim.epoch and header.run_id != claim.run_id):
         raise Superseded(f"{where}: run {header.run_id} has epoch {header.epoch}, this one {claim.epoch}")
     if header.epoch < claim.epoch:
@@ -76,11 +79,10 @@ class CellStates:
     The first read decides what is left to do. That is nothing when the plan is applied already, as in a redo
     or a recomputation after the persist, and less when it is begun. Every later read must find the same header.
 
-    Args:
-        store: the stage's store.
-        transition: the batch's.
-        stage: stage name.
-        part: number of the cell.
+    Attributes:
+        where: flow, stage and cell, for texts.
+        done: this batch is applied already.
+        cursor: it is applied to keys up to this one; None: to none.
     """
 
     def __init__(self, store: StateStore, transition: Transition, stage: str, part: int) -> None:
@@ -89,6 +91,7 @@ class CellStates:
         self._stage = stage
         self._part = part
         self._first: Header | None = None
+        self.where = f"{transition.flow}/{stage}/{part}"
         self.done = False
         self.cursor: bytes | None = None
 
@@ -104,27 +107,22 @@ class CellStates:
             StoreInconsistent: a header is not as the plan before left it.
             Unavailable: the store does not answer.
         """
-        flow = self._transition.store_flow(self._stage)
+        transition = self._transition
+        flow = transition.store_flow(self._stage)
         before, states, after = self._store.read(flow, self._stage, self._part, keys)
         for header in (before, after):
-            self._check(header)
-        return states
-
-    @property
-    def where(self) -> str:
-        """Flow, stage and cell, for texts."""
-        return f"{self._transition.flow}/{self._stage}/{self._part}"
-
-    def _check(self, header: Header | None) -> None:
-        transition = self._transition
-        stored = check_owner(header, transition.claim, self.where)
-        if self._first is not None:
-            if stored != self._first:
+            stored = check_owner(header, transition.claim, self.where)
+            if self._first is None:
+                self._begin(stored)
+            elif stored != self._first:
                 raise StoreInconsistent(
                     f"{self.where}: the header moved while it was read: {self._first} to {stored}"
                 )
-            return
-        self._first = stored
+        return states
+
+    def _begin(self, stored: Header) -> None:
+        """Decide by the first header what is left to do."""
+        transition, self._first = self._transition, stored
         if stored.number > transition.before_number:
             self.done = True
         elif stored.number == transition.before_number and stored.plan_id == transition.before_id:
@@ -258,18 +256,18 @@ def persist(
         StoreInconsistent: the header is neither as expected nor further on.
         Unavailable: no answer; call again.
     """
-    where = f"{transition.flow}/{stage}/{part}"
+    where, flow = f"{transition.flow}/{stage}/{part}", transition.store_flow(stage)
     number = transition.before_number + 1
     last = Header(transition.claim.epoch, transition.claim.run_id, number, plan_id)
     remaining = list(rows)
     views = view.of(remaining) if view else None
     written = 0
     while True:
-        size = chunk_size(store, remaining, views)
+        size = chunk_size(store, remaining, views) if remaining else 0
         chunk = remaining[:size]
         # The header records how far the chunks have come; only the last chunk moves it to the plan itself.
         after = last if size == len(remaining) else replace(before, begun_id=plan_id, cursor=chunk[-1][0])
-        stored = store.write(transition.store_flow(stage), stage, part, before, after, chunk, views)
+        stored = store.write(flow, stage, part, before, after, chunk, views)
         if stored == after:
             written += size
             if after is last:
@@ -297,3 +295,32 @@ def chunk_size(store: StateStore, rows: Rows, views: Views | None = None) -> int
         if index and (index >= store.max_rows or size > store.max_bytes):
             return index
     return len(rows)
+
+
+def view_of(stage: StageNode) -> View | None:
+    """How a stage shows its states; None: it does not."""
+    if stage.view is None or stage.codec is None:
+        return None
+    return View(stage.view, partial(_as_json if stage.view == "json" else _as_hash, stage))
+
+
+def _as_json(stage: StageNode, row: bytes, content: bytes) -> str | None:
+    shown = stage.stage_kind.shown_in(row, content)
+    return None if shown is None else json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
+
+
+def _as_hash(stage: StageNode, row: bytes, content: bytes) -> dict[str, str] | None:
+    """Texts as they are, everything else as JSON; of a window the fields of its state, too."""
+    shown = stage.stage_kind.shown_in(row, content)
+    if shown is None:
+        return None
+    fields = dict(shown)
+    if stage.traits.windowed and isinstance(state := fields.get("state"), dict):
+        del fields["state"]
+        fields |= {f"state.{name}": value for name, value in state.items()}
+    return {
+        str(name): value
+        if isinstance(value, str)
+        else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        for name, value in fields.items()
+    }

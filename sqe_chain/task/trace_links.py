@@ -173,12 +173,7 @@ class CountedTraces:
         self._notes: list[Note] = []
 
     def count(self, stage: int, units: UnitRun) -> None:
-        """Note the traces of units that a stage takes next.
-
-        Args:
-            stage: index of its node.
-            units: in their order.
-        """
+        """Note the traces of units that a stage takes next."""
         block = self._block
         if block is not None:
             for key, number in zip(units.keys, units.numbers, strict=True):

@@ -73,11 +73,7 @@ def right_times(times_ms: Sequence[int], guard: JumpGuard | None) -> Sequence[in
 
 @lru_cache(maxsize=16)  # it is asked for in each batch and task
 def guard_of(flow: CompiledFlow) -> JumpGuard | None:
-    """The guard of the flow's event time: the widest that a stage has.
-
-    Args:
-        flow: the flow.
-    """
+    """The guard of the flow's event time: the widest that a stage has."""
     guards: list[Any] = [stage.traits.guard for stage in flow.stages if stage.traits.order == "times"]
     if any(guard is None for guard in guards):
         return None

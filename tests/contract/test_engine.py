@@ -24,7 +24,7 @@ from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.errors import ConfigurationError, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.ports import StateStore
-from sqe_chain.protocol.interfaces import Engine
+from sqe_chain.protocol.environment import Engine
 from tests.support import engine_runs
 from tests.support.engine_runs import (
     FLOWS,

@@ -27,7 +27,7 @@ from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Hopping, Sessions, Tumbling, Window
-from sqe_chain.task.closing import Closing
+from sqe_chain.task.roots import Closing
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.rebuilding import rebuild_after_a_crash
 from tests.support.receiving import received

@@ -26,7 +26,8 @@ from sqe_chain.flow import Flow
 from sqe_chain.ports import Commit
 from sqe_chain.protocol.inputs import decode_marks, parse_metadata
 from sqe_chain.protocol.layout import Layout, StageLayout
-from sqe_chain.protocol.plan import Plan, PlannedRange, Section, read_last_plan
+from sqe_chain.protocol.plan import Plan, PlannedRange, Section
+from sqe_chain.protocol.stored_plans import read_last_plan
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.frontier import Frontier

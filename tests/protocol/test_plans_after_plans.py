@@ -23,21 +23,19 @@ from sqe_chain.features.ticking import Ticking, Timers
 from sqe_chain.features.timing import Timing
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
-from sqe_chain.protocol.declared import birth_plan, layout_of
 from sqe_chain.protocol.environment import Refold, Role
 from sqe_chain.protocol.feature import Feature, Features, Look, Part
-from sqe_chain.protocol.layout import Layout, StageLayout
+from sqe_chain.protocol.layout import Layout, StageLayout, layout_of
 from sqe_chain.protocol.plan import Plan, PlannedRange, encoded_sections
-from sqe_chain.protocol.planning import batch_plan, layout_plan, next_part, part_again
+from sqe_chain.protocol.planning import batch_plan, birth_plan, layout_plan, next_part, part_again
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
-from sqe_chain.task.closing import Closing
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.frontier import Frontier, WaitingRange
 from sqe_chain.task.results import PartitionEnd, Report, Sections
+from sqe_chain.task.roots import Closing, Ticks
 from sqe_chain.task.states import Claim
-from sqe_chain.task.ticks import Ticks
 
 CLAIM = Claim(9, "run")
 ONE, TWO = ("t", 0), ("t", 1)

@@ -11,8 +11,7 @@ from sqe_chain.errors import TooManyExcluded
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.task.exclusion import Exclusion
-from sqe_chain.task.skip_limit import SkipLimit
+from sqe_chain.task.exclusion import Exclusion, SkipLimit
 from sqe_chain.testing import Rehearsal
 
 

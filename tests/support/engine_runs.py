@@ -22,9 +22,8 @@ from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Output, Range, StateStore
-from sqe_chain.protocol.environment import Environment, Ports
+from sqe_chain.protocol.environment import Engine, Environment, Ports
 from sqe_chain.protocol.events import Event
-from sqe_chain.protocol.interfaces import Engine
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing.clock import SteppingClock

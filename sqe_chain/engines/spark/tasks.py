@@ -22,8 +22,8 @@ from sqe_chain.engines.spark.rows import Packer, TaskResult, blobs_of, results_o
 from sqe_chain.engines.warming import warm_up
 from sqe_chain.errors import ChainError
 from sqe_chain.task.level import run_level
+from sqe_chain.task.reading import run_serially
 from sqe_chain.task.results import Block, ChangedStates, Job, Outputs, Portion, Report
-from sqe_chain.task.serial import run_serially
 
 Batches = Iterator[pa.RecordBatch]
 _settled: set[str] = set()

@@ -20,7 +20,7 @@ Assigned = list[list[Portion]]
 
 
 class WorkersEngine:
-    """Runs the tasks of a batch on worker processes of this machine. Implements `protocol.interfaces.Engine`.
+    """Runs the tasks of a batch on worker processes of this machine. Implements `protocol.environment.Engine`.
 
     An input partition stays with its worker, and so do state partitions. When a worker is lost, the step fails with
     `Unavailable`, so that new workers repeat it. First they compute what the lost ones had kept, from the same ranges, marks

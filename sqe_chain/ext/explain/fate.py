@@ -20,7 +20,8 @@ from sqe_chain.flow.nodes import FilterNode, FlatMapNode, Node
 from sqe_chain.flow.stored import named_key
 from sqe_chain.ports import Message, Range
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Plan, kept_plans, plan_of_a_run
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.stored_plans import kept_plans, plan_of_a_run
 
 Verdict = Literal[
     "counted",

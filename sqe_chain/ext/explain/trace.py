@@ -18,7 +18,8 @@ from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.ports import Message, Range, StateStore, TopicPartition
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Plan, plan_of_a_run, read_plan
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.stored_plans import plan_of_a_run, read_plan
 from sqe_chain.runtime.states import location_of
 
 _ATTEMPTS, _PAUSE_S = 20, 0.05

@@ -39,7 +39,12 @@ MUTANTS: Final = (
     ),
     mutant(
         "a group commits what waits",
-        ("needed_offsets", replace("plan.next_offsets() | waiting", "plan.next_offsets()")),
+        (
+            "waiting_offsets",
+            replace(
+                "{tp: times.waiting.offset for tp, times in times.items() if times.waiting is not None}", "{}"
+            ),
+        ),
         killed_by="test_held::test_the_group_has_committed_no_more_than_what_was_taken",
     ),
     mutant(
@@ -47,7 +52,7 @@ MUTANTS: Final = (
         (
             "Timing._taken",
             replace(
-                "min(frontier, limit) if frontier and limit else EventTime.of(last).frontier",
+                "min(frontier, limit) if frontier and limit else known.frontier",
                 "min(frontier, limit) if frontier and limit else frontier",
             ),
         ),
@@ -82,12 +87,7 @@ MUTANTS: Final = (
         "the partition that is ahead decides how far event time has come",
         (
             "frontier_of",
-            replace(
-                "min((Frontier(partition.watermark_ms, *partition[:2]) for partition in waited_for "
-                "if partition.watermark_ms is not None))",
-                "max((Frontier(partition.watermark_ms, *partition[:2]) for partition in waited_for "
-                "if partition.watermark_ms is not None))",
-            ),
+            replace("min(known)", "max(known)"),
         ),
         killed_by="segment/test_event_times::test_the_frontier_is_the_watermark_of_the_partition_that_is_behind",
     ),

@@ -253,7 +253,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "in one process units come in the order in which they were made",
-        ("serial:_tasks", replace("in_order(given)", "given")),
+        ("reading:_tasks", replace("in_order(given)", "given")),
         killed_by="test_order_of_units::test_one_process_does_the_same",
     ),
     mutant(

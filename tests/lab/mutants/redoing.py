@@ -71,13 +71,13 @@ MUTANTS: Final = (
     ),
     mutant(
         "the cursor of a begun plan is not read",
-        ("CellStates._check", replace("stored.cursor if stored.begun_id else None", "None")),
+        ("CellStates._begin", replace("stored.cursor if stored.begun_id else None", "None")),
         killed_by="test_states::test_a_key_is_settled_up_to_the_cursor_and_with_it",
         schedules=200,
     ),
     mutant(
         "a header that moves while states are read is no matter",
-        ("CellStates._check", replace("stored != self._first", "found.number < self._first.number")),
+        ("CellStates.rows", replace("stored != self._first", "stored.number < self._first.number")),
         killed_by="test_states::test_a_header_that_moves_between_two_reads_is_noticed",
     ),
     mutant(
@@ -154,7 +154,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "code that has changed may finish a plan",
-        ("Recovery.run", drop("check_same_code(env.flow, last)")),
+        ("Recovery.run", drop("check_same_code(env.flow, last.layout, last.number)")),
         killed_by="test_changed_code::test_code_with_more_in_it_waits_for_what_the_code_before_has_begun",
     ),
     mutant(

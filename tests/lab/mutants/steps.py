@@ -102,7 +102,7 @@ MUTANTS: Final = (
         (
             "batch_plan",
             replace(
-                "tuple((_with_witness(planned, ends.get(planned.tp)) for planned in part.ranges))",
+                "tuple([_with_witness(planned, ends.get(planned.tp)) for planned in part.ranges])",
                 "part.ranges",
             ),
         ),
@@ -151,7 +151,7 @@ MUTANTS: Final = (
         "the digest of a plan leaves out the plan before",
         (
             "Plan.with_id",
-            replace("self._encode(marks, '')", "replace(self, previous_id='')._encode(marks, '')"),
+            replace("self._encode('', before)", "replace(self, previous_id='')._encode('', before)"),
         ),
         killed_by="test_plan_json::test_a_plan_is_stored_under_the_names_that_it_always_had",
     ),

@@ -21,11 +21,11 @@ from tests.lab.mutants.mutant import Mutant
 
 CORE: Final = (
     "chain", "envelope/marks", "envelope/mark", "envelope/runs", "task/level", "task/outputs", "task/deciding", "task/gate",
-    "task/event_times", "task/states", "task/skip_limit", "protocol/aggregation", "protocol/claim",
+    "task/event_times", "task/states", "task/exclusion", "protocol/aggregation", "protocol/claim",
     "features/closing", "features/ticking", "features/timing", "features/event_times", "features/idle",
     "protocol/entering", "protocol/owned_flow",
     "protocol/plan", "features/rebuilding", "protocol/planning", "protocol/processing",
-    "protocol/recovery", "protocol/same_inputs", "protocol/declared", "memory/store",
+    "protocol/recovery", "protocol/same_inputs", "protocol/layout", "memory/store",
 )  # fmt: skip
 """Files that decide what counts once."""
 EQUIVALENT: Final[dict[str, str]] = {}

@@ -21,9 +21,8 @@ from sqe_chain.stages.record_work import RecordKind
 from sqe_chain.stages.table_join import TableJoinKind
 from sqe_chain.stages.window_kind import WindowsKind
 from sqe_chain.task import stage_part
-from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.event_times import EventTimes, Hop
 from sqe_chain.task.exclusion import Exclusion
-from sqe_chain.task.routes import Hop
 from tests.support.block_ways import one_by_one, taken_as
 from tests.support.read_in_blocks import TYPE, Scripted, outcome, records_of
 
