@@ -8,41 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from sqe_chain.errors import RowTooLarge, RowWithoutKey, TableAltered
+from sqe_chain.errors import TableAltered
 from sqe_chain.ext.tables.reading import open_table
 from sqe_chain.flow import Flow
 from sqe_chain.testing import Rehearsal
 from tests.support.table_flows import Reading, TablePipeline, table_flow
-
-
-def test_under_stop_a_row_without_key_stops_by_its_name(tmp_path: Path) -> None:
-    pipeline = TablePipeline(tmp_path)
-    pipeline.service.feed("readings.raw", Reading(None, 1), key="r1")
-    with pytest.raises(RowWithoutKey, match="column 'robot' is null"):
-        pipeline.service.run_until_caught_up()
-
-
-def test_a_row_too_large_stops_by_its_name(tmp_path: Path) -> None:
-    pipeline = TablePipeline(tmp_path, max_row_bytes=100)
-    pipeline.service.feed("readings.raw", Reading("r" * 200, 1), key="r1")
-    with pytest.raises(RowTooLarge, match=r"column 'robot'"):
-        pipeline.service.run_until_caught_up()
-    assert pipeline.table.files() == []
-
-
-@pytest.mark.parametrize("partitions", [2, 3])
-def test_dead_letter_records_name_what_was_wrong(tmp_path: Path, partitions: int) -> None:
-    pipeline = TablePipeline(tmp_path, partitions=partitions, poison="dead_letter", max_row_bytes=100)
-    pipeline.feed()
-    for wrong in (Reading(None, 1), Reading("r" * 200, 1)):
-        pipeline.service.feed("readings.raw", wrong, key="r1")
-    pipeline.service.feed("readings.raw", b'{"robot": "r1", "at_ms": "late"}', key="r1")
-    pipeline.feed()
-    pipeline.service.run_until_caught_up()
-    pipeline.check()
-    records = pipeline.service.log.records("readings-to-table.dead-letters")
-    errors = [dict(record.headers() or [])["sqe-error"] or b"" for record in records]
-    assert sorted(errors) == [b"RowTooLarge", b"RowWithoutKey", b"ValidationError"]
 
 
 class Batch(msgspec.Struct):
@@ -71,25 +41,6 @@ def test_an_input_counts_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     assert sorted(zip(rows["robot"].to_pylist(), rows["at_ms"].to_pylist(), strict=True)) == sorted(
         [(one.robot, 1) for one in good] + [("r1", 3)]
     )
-
-
-def test_replays_of_a_republisher_do_not_get_as_far_as_the_table(tmp_path: Path) -> None:
-    first = Flow("republish")
-    first.source("raw", Reading, codec="json", raw=True).to("readings.enveloped", partitions=2)
-    front = Rehearsal(first)
-    second = Flow("to-table", state_partitions=2)
-    source = second.source("readings.enveloped", Reading, codec="json")
-    source.ingest("readings", partition_key="robot", row_key="at_ms", at=str(tmp_path))
-    service = Rehearsal(second, partitions={"readings.enveloped": 2}, log=front.log)
-    for number in range(20):
-        front.feed("raw", Reading(f"r{number % 3}", number), key=f"r{number % 3}")
-    front.run_until_caught_up()
-    service.run_until_caught_up()
-    front.rewind({("raw", 0): 5})
-    front.run_until_caught_up()
-    service.run_until_caught_up()
-    table = open_table(str(tmp_path / "readings"))
-    assert sum(chunk.rows for chunk in table.chunks()) == 20
 
 
 def test_a_table_after_an_aggregate(tmp_path: Path) -> None:

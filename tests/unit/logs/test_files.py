@@ -6,7 +6,6 @@ import encodings.aliases
 import glob
 import gzip
 import hashlib
-import json
 import os
 import pickle
 import random
@@ -25,7 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sqe_chain.adapters.memory import MemoryLog
-from sqe_chain.errors import ChangedFile, ConfigurationError, ReadOutOfOrder, UnreadableFile
+from sqe_chain.errors import ChangedFile, ConfigurationError, UnreadableFile
 from sqe_chain.ext.files import Csv, FileLoad, FileRows, FilesLog, FileSource, NoLog
 from sqe_chain.ext.files import _log as module
 from sqe_chain.ext.files import _text as text_rows
@@ -287,22 +286,7 @@ def test_bytes_of_any_kind_are_rows_in_each_encoding_or_make_an_unreadable_file(
             assert found[-1] == b'{"a":"2","b":"x"}'
 
 
-def test_a_load_counts_each_row_of_each_content_once(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", rows_of(0, 6))
-    load, total = FileLoad(), 0
-    reading = load.read(FileRows(path))
-    for _ in range(3):
-        total += int(next(reading).decode()["screws"])
-    load.accept(FileRows(path).topic_id, 2)
-    kept = json.loads(json.dumps(load.to_json()))
-    copy = path.rename(tmp_path / "b.csv")
-    again = FileLoad.from_json(kept)
-    assert again == load
-    total += sum(int(row.decode()["screws"]) for row in again.read(FileRows(copy)))
-    assert total == sum(row["screws"] for row in rows_of(0, 6))
-    assert list(again.read(FileRows(copy))) == []
-    with pytest.raises(ReadOutOfOrder, match="row 8 comes after row 5"):
-        again.accept(FileRows(copy).topic_id, 8)
+def test_other_texts_are_no_state_of_a_load() -> None:
     for wrong in ("", "[]", '{"ab": 1}', f'{{"{"0" * 32}": -1}}', f'{{"{"0" * 32}": true}}'):
         with pytest.raises(ConfigurationError):
             FileLoad.from_json(wrong)

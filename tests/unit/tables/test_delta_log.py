@@ -6,15 +6,13 @@ Method: a sink on a Delta table on disk; what happens to the table between two f
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
-from sqe_chain.errors import Superseded, TableAltered, TableInconsistent
 from sqe_chain.ext.tables import delta_snapshot, directory
 from sqe_chain.ext.tables.directory import TableDirectory
 from sqe_chain.ext.tables.reading import open_table
@@ -72,46 +70,6 @@ def test_a_snapshot_that_is_held_is_not_moved_on(tmp_path: Path) -> None:
     place.commit_markers(newer, {"m": 2}, TableChange("a test"))
     with pytest.raises(Conflict):
         place.commit_markers(held, {"m": 3}, TableChange("a test"))
-
-
-def test_a_table_that_went_back_in_time_is_noticed_by_the_process_that_wrote_it(tmp_path: Path) -> None:
-    written = WrittenTable(TableDirectory(f"{tmp_path}/t")).claim()
-    written.flush(*rows_of(0))
-    shutil.copytree(tmp_path / "t", tmp_path / "backup")
-    written.flush(*rows_of(1))
-    shutil.rmtree(tmp_path / "t")
-    shutil.move(tmp_path / "backup", tmp_path / "t")
-    log = sorted((tmp_path / "t/_delta_log").iterdir())
-    with pytest.raises(TableInconsistent, match="went back in time"):
-        written.flush(*rows_of(2))
-    assert sorted((tmp_path / "t/_delta_log").iterdir()) == log
-
-
-def test_a_table_that_was_created_again_is_noticed_by_the_process_that_wrote_it(tmp_path: Path) -> None:
-    written = WrittenTable(TableDirectory(f"{tmp_path}/t")).claim()
-    written.flush(*rows_of(0))
-    shutil.rmtree(tmp_path / "t")
-    again = elsewhere(written).claim()
-    again.flush(*rows_of(0))
-    with pytest.raises(TableInconsistent, match="another table"):
-        written.flush(*rows_of(1))
-
-
-def test_a_claim_in_between_is_noticed(tmp_path: Path) -> None:
-    written = WrittenTable(TableDirectory(f"{tmp_path}/t")).claim()
-    written.flush(*rows_of(0))
-    elsewhere(written).sink.claim(claim_of(2, known=dict(written.known)))
-    with pytest.raises(Superseded):
-        written.flush(*rows_of(1))
-
-
-def test_a_commit_of_another_program_in_between_is_noticed(tmp_path: Path) -> None:
-    written = WrittenTable(TableDirectory(f"{tmp_path}/t")).claim()
-    written.flush(*rows_of(0))
-    rows = DeltaTable(f"{tmp_path}/t").to_pyarrow_table().slice(0, 1)
-    write_deltalake(f"{tmp_path}/t", rows, mode="append")
-    with pytest.raises(TableAltered, match="another program"):
-        written.flush(*rows_of(1))
 
 
 def test_few_handles_are_kept(tmp_path: Path) -> None:

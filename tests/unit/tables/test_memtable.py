@@ -227,30 +227,11 @@ def test_dictionaries_are_written_where_values_repeat_and_every_cell_comes_back(
     assert not {"bar", "_sqe_sequence"} & repeated
 
 
-def test_its_state_can_be_loaded() -> None:
-    found = Memtable(SCHEMA)
-    for offset, row in enumerate(rows(4, 1_500)):
-        found.ingest(row, offset=offset)
-    again = Memtable.load(SCHEMA, found.state())
-    assert (again.rows, again.min_offset, again.max_offset) == (1_500, 0, 1_499)
-    assert again.flush().chunks == found.flush().chunks
-    for memtable in (found, again):
-        memtable.ingest(Row("r1", 1, 0.5))
-    assert again.flush().chunks == found.flush().chunks
-
-
 def test_a_state_of_another_schema_and_other_bytes_are_refused() -> None:
     other = TableSchema.of(Row, partition_key="robot", row_key="at", columns=["robot", "at"])
     for state in (Memtable(other).state(), b"", b"nothing", Memtable(SCHEMA).state()[:40]):
         with pytest.raises(ValueError, match="state"):
             Memtable.load(SCHEMA, state)
-
-
-def test_clear_forgets_everything() -> None:
-    memtable = Memtable(SCHEMA)
-    memtable.ingest(Row("r1", 1), offset=3)
-    memtable.clear()
-    assert (memtable.rows, memtable.min_offset, memtable.flush().chunks) == (0, None, [])
 
 
 @dataclasses.dataclass

@@ -262,3 +262,13 @@ def test_a_crash_after_each_step_writes_the_same_chunks_each_once() -> None:
         assert len(found.chunks) == len({chunk.name for chunk in found.chunks}), steps
         steps += 1
     assert steps > 20
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"number": -1, "flushed": {}, "flushing": null}', '{"number": 0, "flushed": {"a": -1}, "flushing": null}',
+     '{"number": 0, "flushed": {"a": "1"}, "flushing": null}', '{"number": 0, "flushed": {}, "flushing": {"a": [1]}}'],
+)  # fmt: skip
+def test_other_texts_are_no_state(text: str) -> None:
+    with pytest.raises(errors.ConfigurationError):
+        ReaderOffsets.from_json(text)
