@@ -16,6 +16,7 @@ from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.retrying import Committing, Retry
 from sqe_chain.testing import Rehearsal, Settings, SteppingClock
 from sqe_chain.testing.faults import FaultScript
+from tests.support.number_flows import add
 
 
 class _Late(Future[Any]):
@@ -129,10 +130,6 @@ def test_a_commit_that_is_refused_is_an_error_of_who_waits_for_it() -> None:
     commits.commit(action)
     with pytest.raises(ConfigurationError):
         commits.settle()
-
-
-def add(total: Int64Value, number: Int64Value) -> None:
-    total.value += number.value
 
 
 def _copying() -> Rehearsal:

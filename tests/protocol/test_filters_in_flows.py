@@ -18,6 +18,7 @@ from sqe_chain.protocol import committed
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.stages import Dropped, Sessions, SqeKey, Tumbling, WindowResult
 from sqe_chain.testing import Rehearsal
+from tests.support.number_flows import count
 from tests.support.receiving import received
 from tests.support.typed_results import payloads_of, states_as
 
@@ -37,10 +38,6 @@ def service_of(declare: Declare, name: str, max_rows: int = 5_000, **options: ob
     store = MemoryStore(name, max_rows=max_rows)
     store.restore_all()
     return Rehearsal(flow, store=store, partitions={"words": 2})
-
-
-def count(total: Int64Value, _: object) -> None:
-    total.value += 1
 
 
 def counted(service: Rehearsal) -> dict[str, int]:

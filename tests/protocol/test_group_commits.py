@@ -15,6 +15,7 @@ from sqe_chain.ports import Commit
 from sqe_chain.protocol.republish import RENEW_MS, Republisher
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
+from tests.support.number_flows import add, values_published
 from tests.support.typed_results import states_as
 
 Start = Literal["earliest", "latest"] | None
@@ -22,10 +23,6 @@ Start = Literal["earliest", "latest"] | None
 
 def number_of(value: bytes) -> Int64Value:
     return Int64Value(value=int(value))
-
-
-def add(total: Int64Value, number: Int64Value) -> None:
-    total.value += number.value
 
 
 def passing_on(*, stages: bool = False, raw: bool = False, outputs: int = 1) -> Flow:
@@ -46,10 +43,6 @@ def rehearsed(
 def feed(rehearsal: Rehearsal, *numbers: int, partition: int = 0) -> None:
     for number in numbers:
         rehearsal.feed("in", Int64Value(value=number), partition=partition)
-
-
-def values_published(rehearsal: Rehearsal) -> list[int]:
-    return [envelope.payload_as(Int64Value).value for envelope in rehearsal.published("out")]
 
 
 def test_the_commit_of_a_quiet_partition_is_renewed_while_others_are_busy() -> None:

@@ -11,6 +11,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Context
 from sqe_chain.stages import Tumbling, WindowResult
 from sqe_chain.testing import Rehearsal
+from tests.support.number_flows import add
 
 EVENTS = [
     (0, "robot", 1),
@@ -22,10 +23,6 @@ EVENTS = [
     (300_000, "beat", 7),
 ]
 WINDOWS = [(b"robot", 0, 1), (b"robot", 60_000, 2), (b"robot", 120_000, 4)]
-
-
-def add(state: Int64Value, value: Int64Value) -> None:
-    state.value += value.value
 
 
 def rehearsed(

@@ -18,14 +18,11 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.stages import SqeKey, Tumbling
 from sqe_chain.testing import Rehearsal
+from tests.support.number_flows import count
 from tests.support.word_flows import word
 
 POLICIES: list[PoisonPolicy] = ["stop", "skip", "dead_letter"]
 MINUTE_MS = 60_000
-
-
-def count(state: Int64Value, _: object) -> None:
-    state.value += 1
 
 
 FILTERS: dict[str, Callable[[Any], Any]] = {

@@ -25,6 +25,7 @@ from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
+from tests.support.number_flows import add
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
 
 TP = "words", 0
@@ -40,10 +41,6 @@ def flow_of(buckets: int = 1) -> Flow:
     letters.to("firsts", key=first_letter, partitions=1)
     letters.aggregate("all", key=same_key, state=StringValue, fold=append_word)
     return flow
-
-
-def add(total: Int64Value, number: Int64Value) -> None:
-    total.value += number.value
 
 
 class Sealed:

@@ -32,6 +32,7 @@ from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.task.states import Claim
 from sqe_chain.testing import Crash, Rehearsal
+from tests.support.number_flows import add
 from tests.support.rebuilding import rebuild_after_a_crash
 from tests.support.suites import points
 from tests.support.typed_results import payloads_of
@@ -386,7 +387,7 @@ def test_what_came_before_the_beginning_of_a_flow_is_not_missed_when_it_is_folde
     writer.run_until_caught_up()
     writer.log.truncate_before("copied", 0, 1)
     flow = Flow("sums", state_partitions=1)
-    flow.source("copied", Int64Value).aggregate("sum", key=lambda _: "all", state=Int64Value, fold=add_value)
+    flow.source("copied", Int64Value).aggregate("sum", key=lambda _: "all", state=Int64Value, fold=add)
     rehearsal = Rehearsal(
         flow, log=writer.log, settings=Settings(allow_weak_durability=True, start="earliest")
     )
@@ -771,15 +772,11 @@ def test_a_run_of_a_flow_rebuilt_twice_raises_superseded() -> None:
         zombie.batch()
 
 
-def add_value(total: Int64Value, number: Int64Value) -> None:
-    total.value += number.value
-
-
 def test_an_attempt_that_is_resumed_to_an_earlier_point_knows_what_receivers_have() -> None:
     """Begun to where the flow stood, nothing was ahead of it; resumed to an earlier offset, receivers have newer outputs."""
     flow = Flow("sums", state_partitions=1)
     stage = flow.source("numbers", Int64Value).aggregate(
-        "sum", key=lambda _: "all", state=Int64Value, fold=add_value
+        "sum", key=lambda _: "all", state=Int64Value, fold=add
     )
     stage.changes().to("totals", partitions=1)
     settings = Settings(allow_weak_durability=True, max_records=1)

@@ -11,11 +11,8 @@ from sqe_chain import wrap
 from sqe_chain.errors import RecreatedTopic
 from sqe_chain.flow import Flow
 from sqe_chain.testing import Rehearsal
+from tests.support.number_flows import count
 from tests.support.typed_results import states_as
-
-
-def count(total: Int64Value, word: StringValue) -> None:
-    total.value += 1
 
 
 @pytest.fixture(params=[None, 1])

@@ -20,15 +20,12 @@ from sqe_chain.protocol.planning import layout_plan
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.states import Claim
 from sqe_chain.testing import Crash, Rehearsal
+from tests.support.number_flows import add
 from tests.support.typed_results import states_as
 
 
 def decode(value: bytes) -> Int64Value:
     return Int64Value(value=int(value))
-
-
-def add(total: Int64Value, number: Int64Value) -> None:
-    total.value += number.value
 
 
 def summing() -> Flow:

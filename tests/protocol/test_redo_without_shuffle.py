@@ -6,8 +6,6 @@ them. A run dies between the writes of two state partitions, whichever comes fir
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
@@ -16,15 +14,12 @@ from sqe_chain.flow import Flow
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
+from tests.support.number_flows import count
 from tests.support.word_flows import stored_words, word, words_by_first_letter
 
 MINUTE_MS = 60_000
 SHUFFLING = Settings(in_place=False, allow_weak_durability=True)
 LETTERS = sorted("abcdefgh", key=lambda letter: partition_of(letter.encode(), 2))
-
-
-def add(total: Int64Value, _: Any) -> None:
-    total.value += 1
 
 
 @pytest.mark.parametrize("strange", [0, 1])
@@ -55,7 +50,7 @@ def windows_of_minutes(settings: Settings) -> Rehearsal:
         Tumbling(MINUTE_MS),
         key=lambda value: value["key"],
         state=Int64Value,
-        fold=add,
+        fold=count,
         retention_ms=10**12,
     )
     return Rehearsal(flow, partitions={"in": 2}, settings=settings)

@@ -16,6 +16,7 @@ from sqe_chain.ports import Commit
 from sqe_chain.protocol.inputs import METADATA_LENGTH
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.testing import Rehearsal
+from tests.support.number_flows import passing_on, values_published
 
 
 def test_too_many_long_names_are_refused() -> None:
@@ -33,12 +34,6 @@ def test_too_many_long_names_are_refused() -> None:
 ROOT = Coordinates(topic="robots", topic_id=b"r" * 16, partition=0, offset=0, leader_epoch=1)
 
 
-def passing_on() -> Rehearsal:
-    flow = Flow("pass-on")
-    flow.source("in", Int64Value).to("out", partitions=1)
-    return Rehearsal(flow)
-
-
 def feed(rehearsal: Rehearsal, root: int, previous: int | None = None, output: str = "a/in") -> None:
     """What a service upstream makes of a root; `previous` is the root that it wrote before."""
     position = b"" if previous is None else root_position(1, previous) + bytes(4)
@@ -52,10 +47,6 @@ def feed(rehearsal: Rehearsal, root: int, previous: int | None = None, output: s
         key=None,
     )
     rehearsal.feed("in", value)
-
-
-def values_published(rehearsal: Rehearsal) -> list[int]:
-    return [envelope.payload_as(Int64Value).value for envelope in rehearsal.published("out")]
 
 
 def test_a_hole_is_noticed_by_the_run_after_the_one_that_saw_what_is_before_it() -> None:

@@ -13,16 +13,13 @@ from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.task.exclusion import Exclusion, SkipLimit
 from sqe_chain.testing import Rehearsal
+from tests.support.number_flows import add
 
 
 def refuse_negative(value: Int64Value) -> Int64Value:
     if value.value < 0:
         raise AttributeError("distanc")
     return value
-
-
-def add(state: Int64Value, value: Int64Value) -> None:
-    state.value += value.value
 
 
 def flow_of(policy: PoisonPolicy, where: str) -> Flow:

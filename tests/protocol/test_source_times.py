@@ -13,21 +13,18 @@ from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.stages import Tumbling, WindowResult
 from sqe_chain.testing import Rehearsal
+from tests.support.number_flows import count
 
 HOUR_MS = 3_600_000
 LATER_MS = 1_900_000_000_000
 """The time of all records: hours and hours after the times in their values."""
 
 
-def add(state: Int64Value, _: object) -> None:
-    state.value += 1
-
-
 def hours_of(flow: Flow, source: Any) -> None:
     source.windowed(
-        "per-hour", Tumbling(HOUR_MS), key=lambda order: order["id"][:1], state=Int64Value, fold=add
+        "per-hour", Tumbling(HOUR_MS), key=lambda order: order["id"][:1], state=Int64Value, fold=count
     ).to("hours", partitions=1)
-    source.aggregate("orders", key=lambda order: order["id"][:1], state=Int64Value, fold=add).changes().to(
+    source.aggregate("orders", key=lambda order: order["id"][:1], state=Int64Value, fold=count).changes().to(
         "changes", partitions=1
     )
 
@@ -100,7 +97,9 @@ def test_long_runs_of_ordinary_messages_have_it_too(stage: bool, carrier: Any) -
     flow = Flow("orders", state_partitions=1)
     numbers = flow.source("in", int, timestamp=lambda number: number * 7)
     if stage:
-        totals = numbers.aggregate("per-key", key=lambda number: f"k{number % 3}", state=Int64Value, fold=add)
+        totals = numbers.aggregate(
+            "per-key", key=lambda number: f"k{number % 3}", state=Int64Value, fold=count
+        )
         totals.changes().to("out", partitions=1)
     else:
         numbers.to("out", partitions=1)

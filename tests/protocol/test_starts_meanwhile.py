@@ -16,14 +16,9 @@ from sqe_chain.flow import Flow
 from sqe_chain.protocol.events import When
 from sqe_chain.testing import Rehearsal
 from tests.support.file_flows import expected, published_once, rows_flow, rows_of, totals_flow, write
+from tests.support.number_flows import passing_on
 
 OLD, NEW = rows_of(0, 2), rows_of(1, 5)
-
-
-def passing_on() -> Rehearsal:
-    flow = Flow("pass-on")
-    flow.source("in", Int64Value).to("out", partitions=1)
-    return Rehearsal(flow)
 
 
 def test_another_run_reads_and_commits_what_is_new_while_this_one_starts() -> None:

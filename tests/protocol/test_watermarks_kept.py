@@ -15,6 +15,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing.rehearsal import Rehearsal
+from tests.support.number_flows import count
 
 Event = dict[str, Any]
 
@@ -53,10 +54,6 @@ def test_what_is_read_now_is_earlier_than_what_was_stated_beside_it_meanwhile() 
 
 def pass_on(_: Int64Value, event: Event) -> list[Event]:
     return [event]
-
-
-def count(total: Int64Value, _: Event) -> None:
-    total.value += 1
 
 
 @pytest.mark.parametrize("how", ["aggregate", "beside-windows"])

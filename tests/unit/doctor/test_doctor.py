@@ -23,6 +23,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Commit, Header
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
+from tests.support.number_flows import add
 
 _names = count()
 DURABLE = {"replicas": 3, "min_insync_replicas": 2}
@@ -50,10 +51,6 @@ class DurableStore(MemoryStore):
 
     def clocks(self) -> dict[str, int]:
         return {"store-1": self.now_ms + self.ahead_ms}
-
-
-def add(state: Int64Value, value: Int64Value) -> None:
-    state.value += value.value
 
 
 def key_of(value: Int64Value) -> str:

@@ -24,13 +24,10 @@ from sqe_chain.flow import Flow
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
+from tests.support.number_flows import add
 
 VALUES = [*range(40), 500, 50, *range(41, 49)]
 """500 is filtered, 50 cannot be processed."""
-
-
-def add(state: Int64Value, value: Int64Value) -> None:
-    state.value += value.value
 
 
 def is_small(value: Int64Value) -> bool:

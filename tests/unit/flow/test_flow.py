@@ -12,6 +12,7 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from sqe_chain.errors import FlowError
 from sqe_chain.flow import Flow, Stage, Stream
 from sqe_chain.flow.stage_kind import CONTEXT
+from tests.support.number_flows import count
 from tests.support.word_flows import append_word, first_letter, same_key, words_by_first_letter
 
 
@@ -25,10 +26,6 @@ def keyed(flow: Flow) -> Stage[StringValue, StringValue]:
 
 def same(value: StringValue) -> StringValue:
     return value
-
-
-def count(total: Int64Value, _: StringValue) -> None:
-    total.value += 1
 
 
 def twice(step: Callable[[], Any]) -> None:

@@ -19,10 +19,7 @@ from sqe_chain.runtime.service import FIRST_IDLE_MS, IDLE_MS, Service
 from sqe_chain.runtime.stop import ServiceClock, Stop
 from sqe_chain.testing import Rehearsal, Settings
 from sqe_chain.testing.faults import InjectedFault
-
-
-def add(total: Int64Value, number: Int64Value) -> None:
-    total.value += number.value
+from tests.support.number_flows import add
 
 
 def sums() -> Rehearsal:

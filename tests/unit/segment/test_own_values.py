@@ -22,6 +22,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Hopping, Tumbling
 from sqe_chain.testing import Rehearsal
+from tests.support.number_flows import add
 
 pytestmark = pytest.mark.filterwarnings("ignore::sqe_chain.testing.ValueChanged")
 
@@ -158,10 +159,6 @@ def refill_twice(event: dict[str, Any]) -> Iterator[Int64Value]:
     for _ in range(2):
         KEPT.value = event["items"][0]
         yield KEPT
-
-
-def add(state: Int64Value, value: Int64Value) -> None:
-    state.value += value.value
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from sqe_chain.envelope.message import Envelope
 from sqe_chain.errors import NotExact
 from sqe_chain.testing import Feed, Schedule, prove_schedule
 from sqe_chain.testing.strategies import chains, envelopes, feeds, schedules
+from tests.support.number_flows import add
 
 FEW = settings(max_examples=25, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -38,10 +39,6 @@ def test_chains_reach_their_length_and_their_limits() -> None:
     assert len(find(chains(max_links=3), lambda chain: len(chain) == 3, settings=MANY)) == 3
     assert find(chains(), lambda chain: any(link.shard is None for link in chain), settings=MANY)
     assert find(chains(), lambda chain: chain == Chain(), settings=MANY) == Chain()
-
-
-def add(state: Int64Value, number: Int64Value) -> None:
-    state.value += number.value
 
 
 def flow_of(fold: Any = add) -> Flow:

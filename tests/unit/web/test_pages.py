@@ -19,15 +19,12 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from sqe_chain.ext.web.command import serve
 from sqe_chain.flow import Flow
 from sqe_chain.testing import Rehearsal
+from tests.support.number_flows import add
 
 HOSTILE = '<img src=x onerror="alert(1)">\x1b[2J\u202e/..'
 REFUSED: int | None = 7
 """The value that a function refuses."""
 TOKEN = "a token that nobody guesses"  # noqa: S105 - of this test
-
-
-def add(state: Int64Value, value: Int64Value) -> None:
-    state.value += value.value
 
 
 def key_of(value: Int64Value) -> str:
