@@ -49,9 +49,6 @@ class StageAudit:
     """The result of comparing one stage.
 
     Attributes:
-        stage: stage name.
-        keys: keys found in the store.
-        events: events counted in the store.
         missing: events that should have been counted and were not, over all keys.
         doubled: events counted in excess of those reported, over all keys.
         findings: everything that is wrong, by key.
@@ -79,12 +76,7 @@ class _Held:
 
 
 def audit(stores: Mapping[str, str], truth: Expected) -> list[StageAudit]:
-    """Compare both stages with the truth.
-
-    Args:
-        stores: stage -> address of the store that holds it; "" for every other.
-        truth: the totals they should hold.
-    """
+    """Compare both stages with the truth; `stores` is stage -> address of its store, "" for every other."""
     robots, lines = (stores.get(stage, stores.get("", "")) for stage in ("per-robot", "per-line"))
     return [
         audit_stage("per-robot", stored_states(robots, FLOW, "per-robot"), truth.robots, _robot),

@@ -22,11 +22,8 @@ class Total:
     Attributes:
         line: the robot's line, or the line itself.
         events: joints reported.
-        fastened: screws fastened.
-        failed: screws that failed.
         torque_mnm: sum of all torques, in millinewton-metres. Torques differ between reports, so this sum is
             wrong when one event is lost and another one doubled, although the number of events is right.
-        last_report: number of the newest report.
         robots: for a line, the robots that reported.
     """
 
@@ -44,7 +41,6 @@ class Expected:
     """All totals.
 
     Attributes:
-        reports: raw reports added.
         messages: messages made from the reports, one for each report and robot.
         robots: totals of stage 1.
         lines: totals of stage 2.

@@ -32,8 +32,6 @@ class Naive:
     """The result of the plain consumer.
 
     Attributes:
-        messages: messages read.
-        events: fastenings counted.
         too_many: fastenings counted in excess of those reported, over all robots.
         wrong_robots: robots whose number is wrong.
         robots: robots that reported.

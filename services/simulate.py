@@ -47,9 +47,7 @@ class Pace:
 class Leash:
     """Limits how many reports are produced, and until when; another thread controls it.
 
-    Args:
-        allowed: reports that may be produced so far.
-        finish: whether to end after `--messages` reports. If `obey` sets it, the rate is no longer limited.
+    With `finish` it ends after `--messages` reports. If `obey` sets that, the rate is no longer limited.
     """
 
     def __init__(self, allowed: int = MESSAGES_AT_MOST, *, finish: bool = True) -> None:

@@ -48,7 +48,6 @@ class TableAudit:
     """The result of comparing one table.
 
     Attributes:
-        table: its address.
         rows: rows found, the same one twice counted twice.
         chunks: chunks in which they are.
         missing: fastenings that were reported and have no row.

@@ -28,9 +28,6 @@ class State:
 
     Attributes:
         pid: of its first process, on the host; 0 when it does not run.
-        started_at: when it was started last.
-        running: whether it runs; a paused one does.
-        exit_code: of its last end.
         health: `healthy`, `starting`, `unhealthy`; empty without a health check.
     """
 
@@ -191,11 +188,7 @@ def _program(docker: Docker) -> list[str]:
 
 
 def provide_images(docker: Docker, note: Callable[[str], None]) -> None:
-    """Pull or build missing images, and always build the project's own.
-
-    Args:
-        docker: which daemon.
-        note: takes what a person should know; above all, whether these are the public images.
+    """Pull or build missing images, and always build the project's own. Notes name the images, public or not.
 
     Raises:
         DockerFailed: an image can neither be pulled nor built.

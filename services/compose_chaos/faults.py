@@ -33,7 +33,6 @@ class ChaosFault:
     """One fault.
 
     Attributes:
-        kind: what is done.
         victims: to which services of the compose file, all at once.
         wait_s: how long the stack runs undisturbed before it.
         lasts_s: how long it lasts.
@@ -50,15 +49,10 @@ class ChaosFault:
 
 
 def plan(seed: int, count: int, first: int = 1) -> list[ChaosFault]:
-    """The faults of one run.
+    """The faults of one run, from a seed; those before the first one, counted from 1, are skipped.
 
     Kinds take turns, so few faults are of many kinds already: a pair, a takeover, a disconnection, a single
     one, everything. 22 faults or more have each single victim, each pair and each disconnection among them.
-
-    Args:
-        seed: the same seed gives the same faults.
-        count: how many.
-        first: number of the first one, from 1; those before it are skipped.
     """
     return list(islice(_endless(Random(seed)), first - 1, first - 1 + count))
 

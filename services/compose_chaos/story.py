@@ -39,7 +39,6 @@ class Struck:
     """The result of a fault.
 
     Attributes:
-        fault: the fault.
         evidence: what shows that it took hold; empty when nothing does.
         recovered_s: seconds until all servers were healthy and both services had committed again.
     """

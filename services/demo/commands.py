@@ -71,15 +71,7 @@ def parse_options(parser: argparse.ArgumentParser, arguments: list[str] | None) 
 def run_service(
     options: DemoOptions, target: str, kafka: str, stores: Mapping[str, str], engine: str
 ) -> list[str]:
-    """The command that runs a flow.
-
-    Args:
-        options: what the user chose.
-        target: module and attribute of the flow.
-        kafka: address of a broker.
-        stores: name of a store in the flow -> its address; "" for every other stage.
-        engine: what runs its tasks.
-    """
+    """The command that runs a flow. Stores are name -> address, "" being that of every other stage."""
     return [
         *_command("run", [target], kafka, stores),
         *("--interval", options.interval),
@@ -91,14 +83,7 @@ def run_service(
 def run_page(
     options: DemoOptions, targets: Sequence[str], kafka: str, stores: Mapping[str, str]
 ) -> list[str]:
-    """The command that serves the page.
-
-    Args:
-        options: what the user chose.
-        targets: module and attribute of each flow that is shown.
-        kafka: address of a broker.
-        stores: as for `run_service`.
-    """
+    """The command that serves the page about these flows; stores as for `run_service`."""
     return [*_command("web", targets, kafka, stores), "--port", str(options.web)]
 
 
@@ -122,11 +107,7 @@ def run_simulator(options: DemoOptions, kafka: str) -> list[str]:
 
 
 def environment(scratch: str) -> dict[str, str]:
-    """Additions to the environment of every process.
-
-    Args:
-        scratch: directory for temporary files, because killed processes cannot clean up.
-    """
+    """Additions to the environment of every process; killed processes leave their temporary files in `scratch`."""
     return {
         "PYTHONPATH": str(ROOT),
         "PYTHONUNBUFFERED": "1",

@@ -40,14 +40,7 @@ class Aim:
     in_first_batch: bool = True
 
     def is_due(self, life: Life, now_s: float, unacknowledged: int, enough: int) -> bool:
-        """Whether to kill now.
-
-        Args:
-            life: of the service.
-            now_s: the time, on the clock of `Life.apply`.
-            unacknowledged: messages in its output topic since its last commit.
-            enough: how many of these make a kill worthwhile; the limit falls as time passes.
-        """
+        """Whether to kill now, with as many messages unacknowledged as make it worthwhile; that limit falls as time passes."""
         if life.proved_s is None:
             return False
         if self.moment is Moment.SEALED:
@@ -66,12 +59,9 @@ class Kill:
     """One kill.
 
     Attributes:
-        service: the victim.
-        life: number of its life.
         proved: it had published or persisted in that life.
         open_plan: the plan that was between seal and commit.
         said_twice: messages published since its last commit: the next life publishes them again.
-        batches: batches that it had committed.
         finished: the next life reported that it has finished that plan.
     """
 

@@ -12,9 +12,7 @@ class LogLine:
 
     Attributes:
         event: ``claimed``, ``recovered``, ``sealed``, ``published``, ``persisted``, ``committed`` …
-        plan: number of the plan it belongs to; None for a service without stages.
         redone: numbers of the plans that a recovery finished.
-        inputs: messages read in a batch.
         replays: messages of it that were replays and ignored.
         outputs: messages published; 0 when a redo found them all published.
         rows: states persisted; 0 when a redo found them all persisted.
@@ -60,15 +58,11 @@ class Life:
     """A service from its start to its death.
 
     Attributes:
-        service: its name.
-        number: 1 for its first life.
-        state: its last event.
         proved_s: when it first published or persisted something; None before. Killing a service that has
             done neither would prove nothing.
         open_plan: number of the plan that is sealed and not yet committed.
         sealed_s: when that was.
         redone: plans of the previous life that it finished; None until it has recovered.
-        batches: batches committed.
         inputs: messages in them.
         replays: replays among these.
         levels: how many times it persists in a batch, once for each level of stages.

@@ -18,13 +18,8 @@ class ServiceRow(NamedTuple):
     """The row of one service.
 
     Attributes:
-        service: its name.
-        life: number of its life.
-        state: its last event.
         kills: kills that count, and how many are wanted.
         open_plans: kills between seal and commit whose plan was finished, and how many are wanted; empty if none.
-        done: messages committed.
-        lag: messages not committed yet.
         replays: replays that it has reported.
     """
 

@@ -22,10 +22,7 @@ Outcome = TypeVar("Outcome", bound=DemoOutcome)
 def run_demo(options: DemoOptions, scene: Scene[Outcome], report: Callable[[Outcome, Console], None]) -> int:
     """Run a demo; returns the exit status: 0 only if everything was exact and the run proves it.
 
-    Args:
-        options: what the user chose.
-        scene: what is killed and judged.
-        report: prints the results, except what is off, and the last line.
+    `report` prints the results, except what is off, and the last line.
     """
     console = Console()
     try:

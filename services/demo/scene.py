@@ -27,8 +27,6 @@ class Ended:
     """What is there when everything is counted and both services have ended; servers are still running.
 
     Attributes:
-        log: of the broker.
-        produced: number of reports.
         replays: those that the judged service has reported; killed lives report only a part.
         kills: all kills, service by service.
         scratch: directory for temporary files.
@@ -55,9 +53,7 @@ class Scene(ABC, Generic[Result]):
     """One demo.
 
     Attributes:
-        name: of the judged service, in the demo.
         target: module and attribute of its flow, as `sqe-chain run` takes them.
-        flow: its flow.
         levels: how many times it persists in a batch: once for each level of stages.
         environment: additions to the environment of every process.
     """

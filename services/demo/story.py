@@ -50,13 +50,7 @@ _REPLAYS_WANTED = (
 
 
 class DemoStory(Generic[Outcome]):
-    """One run of a demo.
-
-    Args:
-        options: what the user chose.
-        scene: the service after the republisher, what it needs, and how it is judged.
-        progress: shows the progress.
-    """
+    """One run of a demo: what is judged is the scene's service after the republisher."""
 
     def __init__(self, options: DemoOptions, scene: Scene[Outcome], progress: DemoProgress) -> None:
         self._options = options

@@ -16,12 +16,7 @@ from sqe_chain.ext.dev import RedisServer
 
 
 class TotalsDemo(Scene[TotalsOutcome]):
-    """The service that counts.
-
-    Args:
-        store: ``redis``, ``cassandra``, or ``mixed``: robots in Cassandra, lines and plans in Redis.
-        seed: of the reports.
-    """
+    """The service that counts. Its store is ``redis``, ``cassandra``, or ``mixed``: robots in Cassandra, lines and plans in Redis."""
 
     name, levels = "totals", 2
     flow = totals  # both flows have the same name and inputs

@@ -31,14 +31,7 @@ def kills_off(services: Sequence[Kills]) -> list[str]:
 
 
 def replays_off(service: str, replays: int, reported: int, records: int) -> list[str]:
-    """What is wrong with the number of replays, one sentence each.
-
-    Args:
-        service: the one that ignores them.
-        replays: messages in its input that had been published before.
-        reported: how many it has reported.
-        records: messages in its input.
-    """
+    """What is wrong with the number of replays among the records of a service, and with what it has reported, one sentence each."""
     wrong = []
     if replays < LEAST_REPLAYS * records:
         wrong.append(
@@ -61,11 +54,9 @@ class DemoOutcome(ABC):
     """The outcome of a demo.
 
     Attributes:
-        truth: what the seed gives.
         records: messages in the input of the judged service, all of them read and committed.
         reported_replays: replays that it has reported; killed lives report only a part.
         naive: what a plain consumer of the same messages counts.
-        kills: all kills, service by service.
     """
 
     service: ClassVar[str]

@@ -25,15 +25,10 @@ class Victim:
     """One service.
 
     Attributes:
-        name: its name in the demo.
         begin: starts its process.
-        kills: its kills, past and planned.
-        log: file with the output of all its lives.
         levels: how many times it persists in a batch.
         said_before: messages in its output topic when this life began.
         done_before: inputs committed before this life began.
-        said: messages in its output topic now.
-        standing: its progress in its input.
         past: its lives before the current one.
     """
 
@@ -100,11 +95,7 @@ class Victim:
         return None
 
     def is_due(self, enough: int) -> bool:
-        """Whether to kill it now.
-
-        Args:
-            enough: messages published and not committed that make a kill worthwhile.
-        """
+        """Whether to kill it now, once so much is published and not committed that the kill is worthwhile."""
         return self._process is not None and self._aim.is_due(
             self.life, time.monotonic(), self.unacknowledged, enough
         )
@@ -126,11 +117,7 @@ class Victim:
             self._process.let_go()
 
     def has_committed_more(self, done: int) -> bool:
-        """Whether it has committed more than its log lines show: then nothing will be published twice.
-
-        Args:
-            done: inputs that it has committed in all its lives.
-        """
+        """Whether it has committed more, in all its lives, than its log lines show: then nothing will be published twice."""
         return done - self.done_before > self.life.inputs
 
     def kill(self) -> None:

@@ -38,12 +38,7 @@ COMMANDS = {
 
 
 def application(wanted: str | None = None) -> typer.Typer:
-    """The command line application.
-
-    Args:
-        wanted: the command, or group of commands, of this call. None, or a name that does not exist: all are
-            there, for the help and for errors that list them.
-    """
+    """The command line application, with the command or group that is called; for None or an unknown name with all, for the help."""
     app = typer.Typer(
         name="sqe-chain",
         help="Exact streaming on Kafka: every message carries the chain of messages it came from.",

@@ -33,13 +33,9 @@ def show_events(
     log_json: bool,
     fields_of: Callable[[Event], Mapping[str, object]] | None = None,
 ) -> list[Observer]:
-    """What shows the events of a service: lines, or in a terminal the panel.
+    """What shows the events of a service: lines, or in a terminal the panel, which names the brokers.
 
-    Args:
-        flow: the flow.
-        kafka: its brokers, for the panel.
-        log_json: the lines are JSON.
-        fields_of: further fields of such a line; see `Lines`.
+    `fields_of` gives further fields of a line in JSON; see `Lines`.
     """
     if log_json or not ERR.is_terminal:
         return [Lines(flow.name, as_json=log_json, fields_of=fields_of)]

@@ -168,11 +168,7 @@ class BatchOptions(SkipLimits, ClaimOptions, EngineOptions, Stores, KafkaIfNeede
 
 
 def settings_in(*groups: object, **others: Any) -> Settings:  # noqa: ANN401 - those of Settings
-    """The settings of a run of this process, from the options that are named like them.
-
-    Args:
-        groups: groups of options.
-        others: further settings, and those that an option of their name does not hold as they are.
+    """The settings of a run of this process, from the options in these groups that are named like them, and from others.
 
     Raises:
         ConfigurationError: one cannot work.

@@ -14,12 +14,7 @@ SMALL_RECORDS = 2_000
 
 
 def ahead(log: Log, portions: Sequence[Portion]) -> Callable[[Range], Blocks]:
-    """A function like `log.read`, which reads all ranges of a small batch with the first one.
-
-    Args:
-        log: where the records are.
-        portions: what will be read.
-    """
+    """A function like `log.read`, which reads all ranges of a small batch with the first one."""
     wanted = [portion.read for portion in portions if portion.read.start < portion.read.stop]
     records = sum(read.stop - read.start for read in wanted)
     if records > SMALL_RECORDS:

@@ -28,12 +28,8 @@ from sqe_chain.task.results import Block, ChangedStates, Job, Outputs, Portion, 
 class InProcessEngine:
     """Runs all tasks of a batch in this process. Implements `protocol.environment.Engine`.
 
-    Args:
-        flow: the flow.
-        log: where to read and publish.
-        stores: the store of a stage.
-        threads: read the partitions of a small batch, and write changed states, at the same time.
-        sinks: where a stage writes its rows, if not into the store; by default the sink of its kind.
+    With `threads` it reads the partitions of a small batch, and writes changed states, at the same time. `sinks` gives where a stage
+    writes its rows, if not into the store.
     """
 
     def __init__(

@@ -46,12 +46,7 @@ def java() -> str:
 
 @dataclass(frozen=True)
 class ClassArchive:
-    """The archive of one program, for one installation of it and of Java.
-
-    Args:
-        name: the program, in the file's name.
-        jars: the directory with its jars.
-    """
+    """The archive of one program, for one installation of it (its jars) and of Java."""
 
     name: str
     jars: Path

@@ -64,13 +64,10 @@ class UnitPacker:
 
 
 def merged(packed: Iterable[Packed]) -> Iterator[ShuffledUnits]:
-    """All units, in order.
+    """All units, in order; the blobs come in the order of their first units.
 
     The units in a blob are in order. So whatever sorts before the next blob's first unit is final. Only blobs that
     overlap are joined: about one for each process that packed them.
-
-    Args:
-        packed: in the order of their first units.
     """
     held: ShuffledUnits | None = None
     for (*_, offset, path), blob in packed:

@@ -32,12 +32,7 @@ _NAME = "warm-up"
 
 
 def warm_up(flow: CompiledFlow, log: Log, stores: Callable[[StageNode], StateStore]) -> None:
-    """Warm up this process for the tasks of a flow.
-
-    Args:
-        flow: the flow.
-        log: Kafka; the last record of some input partitions is read.
-        stores: the store of a stage; headers are read.
+    """Warm up this process for the tasks of a flow: the last record of some input partitions is read, and headers.
 
     Raises:
         ChainError: something does not answer, or is wrong. The first batch will find it, too.

@@ -81,15 +81,10 @@ def _after_changes(flow: CompiledFlow, stage: StageNode) -> Iterator[Node]:
 
 @dataclass(slots=True)
 class Announcement:
-    """Republishes the states of a flow.
+    """Republishes the states of some stages of a flow; without names, of all with outputs after `changes()`.
 
     May be killed and repeated: the next run of this or of the service finishes what was sealed. States that were republished
     are not republished again before the flow has processed another batch.
-
-    Args:
-        env: the flow and its ports; its engine finishes a batch that another run has left unfinished.
-        stages: names of the stages; none: all with outputs after `changes()`.
-        stopped: whether to end before anything is sealed.
     """
 
     env: Environment

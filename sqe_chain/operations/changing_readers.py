@@ -39,13 +39,7 @@ Starts = Mapping[TopicPartition, tuple[int, bool]]
 
 @dataclass(frozen=True, slots=True)
 class ChangedReaders:
-    """What a change has done.
-
-    Attributes:
-        old: the readers that there were.
-        new: those that there are instead.
-        plan: number of the first plan of the new ones.
-    """
+    """What a change has done: the readers before and after, and the number of the first plan of the new ones."""
 
     old: Sets
     new: Sets

@@ -24,19 +24,12 @@ _FOLD_AGAIN = "fold the inputs again with the right code: sqe-chain rebuild, or 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """What the headers of a dead-letter record hold.
+    """What the headers of a dead-letter record hold: the flow that skipped an input, where it read it, why, and the input's own headers.
 
     Attributes:
-        flow: the flow that skipped the input.
-        topic: where the flow read it.
-        topic_id: id of that topic, 16 bytes.
-        partition: where the flow read it.
-        offset: where the flow read it.
+        topic_id: id of the input's topic, 16 bytes.
         lane: its lane there, hexadecimal.
         position: its position on the lane; empty where that is not known.
-        error: class of the error.
-        text: the error's text.
-        headers: the input's own.
     """
 
     flow: str

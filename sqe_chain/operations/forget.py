@@ -35,7 +35,6 @@ class KnownFlow:
     """A flow as its metadata store knows it.
 
     Attributes:
-        name: its name.
         home: its claim and the number of its last plan.
         plan: its last plan; None: it has not run, or its plan cannot be read.
         unreadable: why its home or plan cannot be read; "" when both can.

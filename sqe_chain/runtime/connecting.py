@@ -196,12 +196,7 @@ def open_addresses(urls: Mapping[str, str]) -> Iterator[dict[str, StateStore]]:
 
 @contextmanager
 def shared(what: str, close: Callable[[], object]) -> Iterator[None]:
-    """Use something that all threads of this process share, such as connections.
-
-    Args:
-        what: its name.
-        close: called when the last context ends that uses it.
-    """
+    """Use something that all threads of this process share, such as connections; it is closed when the last context ends."""
     key = os.getpid(), what
     with _uses_lock:
         _uses[key] += 1

@@ -13,7 +13,7 @@ from sqe_chain.protocol.events import Event, Observer, Waiting
 
 
 class Lines(Observer):
-    """One line for each event, written at once.
+    """One line for each event, written at once to a stream or to standard error.
 
     Args:
         flow: name of the flow; part of every JSON line.

@@ -28,13 +28,7 @@ _PORTS = MappingProxyType({"redis": 6379, "cassandra": 9042, "kafka": 9092})
 
 
 def who_answers(host: str, port: int, expected: str) -> str:
-    """The kind of server that answers: `kafka`, `redis` or `cassandra`; empty: no answer, or none of these.
-
-    Args:
-        host: name or address.
-        port: TCP port.
-        expected: the kind to try first; if it is that, no other question is asked.
-    """
+    """The kind of server that answers: `kafka`, `redis` or `cassandra`; empty: no answer, or none of these. The expected one is asked first."""
     for kind in sorted(_QUESTIONS, key=lambda kind: kind != expected):
         answer = _answer(host, port, _QUESTIONS[kind])
         if answer is None:

@@ -49,13 +49,10 @@ def this_process() -> Owner:
 
 
 def is_dead(owner: str) -> bool:
-    """Whether the process that an owner text names has ended.
+    """Whether the process that an owner text names has ended; False for any text that `Owner.as_text` did not make.
 
     True only when that is certain: same machine, same boot, same PID namespace, and no process has
     that id, or one with another start time.
-
-    Args:
-        owner: as `Owner.as_text` made it; for any other text, False.
     """
     try:
         known = Owner(**json.loads(owner))

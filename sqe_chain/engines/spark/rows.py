@@ -51,7 +51,6 @@ class TaskResult:
     Attributes:
         level: 0 for a reading task, else the level after a shuffle.
         report: the report of the segment; None if the task failed, or ran no segment.
-        failure: the error that ended the task.
         outputs: all outputs of the task, if they are few.
         states: all changed states of the task, if they are few.
         kept_outputs: the cached rows contain outputs.
@@ -84,10 +83,7 @@ class TaskResult:
 class Packer:
     """Packs the blocks of one task into Arrow batches as they come; buffers a bounded number.
 
-    Args:
-        parts: number of state partitions; a failure is sent to all of them.
-        inline: at most this many bytes of the task's outputs, or of its states, go with its result.
-        level: level of the task.
+    Up to `inline` bytes of the task's outputs, or of its states, go with its result. A failure is sent to all state partitions.
     """
 
     def __init__(self, parts: int, inline: int, level: int) -> None:
@@ -191,9 +187,6 @@ def _blobs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Key, bytes]
 
 def blobs_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, bytes]]:
     """State partition, stage and blob of every row that holds outputs or states, in row order.
-
-    Args:
-        batches: rows of one kind, and failures.
 
     Raises:
         ChainError: the task that made these rows failed, so they are incomplete.

@@ -34,7 +34,6 @@ class Work(Setup):
     """The arguments of all tasks of an attempt at a batch.
 
     Attributes:
-        job: the attempt.
         parts: number of state partitions.
         inline: at most this many bytes of a task's outputs, or of its states, go with its result.
     """
@@ -102,13 +101,9 @@ ARGUMENTS = "sqe-chain.arguments"
 
 
 def small(work: Work, batches: Batches) -> Batches:
-    """Do a small batch. Consumes a row without content, returns one row.
+    """Do a small batch. Consumes a row without content, returns one row; what to do is in the job's local property `ARGUMENTS`.
 
     So all small batches are one and the same plan, which Spark makes once: that takes longer than running it.
-
-    Args:
-        work: the arguments of all tasks of the flow; its job is not used.
-        batches: anything; what to do is in the job's local property `ARGUMENTS`.
     """
 
     def run() -> TaskResult:
@@ -141,13 +136,7 @@ def alone(do: SmallTask, work: Work, batches: Batches) -> Batches:
 
 
 def together(most: int, work: Work, portions: Sequence[Portion]) -> TaskResult:
-    """Run all levels of a small batch.
-
-    Args:
-        most: limit for results and units together, in bytes; beyond it the task gives up.
-        work: the arguments of all tasks.
-        portions: all of the batch.
-    """
+    """Run all levels of a small batch; with more than `most` bytes of results and units together, the task gives up."""
     result, report, size = TaskResult(), Report(), 0
     for block in run_serially(work.flow, work.job, portions, ahead(work.log, portions), work.store):
         size += size_of(block)

@@ -27,7 +27,6 @@ class Parcel:
         first: key of the first one.
         outbox: number of the worker that wrote them.
         offset: where in its outbox.
-        size: bytes.
     """
 
     level: int
@@ -46,12 +45,7 @@ class Done:
 
 
 class Outboxes:
-    """The outboxes of all workers. This process writes its own.
-
-    Args:
-        files: descriptors, by number of the worker.
-        mine: number of this worker.
-    """
+    """The outboxes of all workers, as descriptors by their numbers. This process writes its own."""
 
     def __init__(self, files: Sequence[int], mine: int) -> None:
         self._files = files
@@ -78,11 +72,7 @@ class Outboxes:
 
 
 class Tasks:
-    """The share of one worker in the batch at hand, and what it keeps of it.
-
-    Args:
-        outboxes: where units for deeper levels go, and come from.
-    """
+    """The share of one worker in the batch at hand, and what it keeps of it. Units for deeper levels go through the outboxes."""
 
     def __init__(self, outboxes: Outboxes) -> None:
         self._outboxes = outboxes

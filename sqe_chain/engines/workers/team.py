@@ -58,7 +58,6 @@ class Team:
         label: what people see in a list of processes.
 
     Attributes:
-        size: how many.
         generation: goes up when processes are lost.
     """
 

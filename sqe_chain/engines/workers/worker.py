@@ -34,8 +34,6 @@ class Reply:
     """What became of a command.
 
     Attributes:
-        value: what it returned.
-        failure: the error that ended it.
         warnings: logger, level and text of what was logged meanwhile.
     """
 
@@ -57,13 +55,7 @@ class _Warnings(logging.Handler):
 
 
 def serve(connection: Connection, number: int, outboxes: Sequence[int]) -> None:
-    """Work until the service is gone.
-
-    Args:
-        connection: to the service. Signals of `SIGNALS` are blocked.
-        number: of this worker, from 0.
-        outboxes: descriptors of the outboxes of all workers.
-    """
+    """Work until the service is gone, which is at the other end of the connection. Signals of `SIGNALS` are blocked."""
     for which in SIGNALS:
         signal.signal(which, _go_on)  # a handler, unlike SIG_IGN, is not passed on to what user code starts
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

@@ -25,11 +25,7 @@ _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
 
 def directories_of_files(urls: Iterable[str]) -> list[Path]:
-    """Where stores that are files have theirs.
-
-    Args:
-        urls: addresses of stores.
-    """
+    """Where stores that are files have theirs."""
     addresses = [Address.parse(url, {}) for url in urls]
     return [Path(address.path).parent for address in addresses if address.scheme == "sqlite"]
 

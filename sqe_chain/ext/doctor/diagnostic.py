@@ -14,11 +14,8 @@ class Diagnostic:
     """A fault, or a setting from which one may come.
 
     Attributes:
-        check: name of the check.
-        severity: how bad it is.
         subject: the topic, partition, stage or store.
         text: the evidence, and what follows from it.
-        command: what to do.
     """
 
     check: str
@@ -87,13 +84,7 @@ KINDS: Final[dict[str, tuple[Severity, str, str]]] = {
 
 
 def report(check: str, subject: str, **evidence: object) -> Diagnostic:
-    """A finding of a kind.
-
-    Args:
-        check: the kind, one of `KINDS`.
-        subject: the topic, partition, stage or store.
-        evidence: what its texts name.
-    """
+    """A finding of a kind, one of `KINDS`; its texts name the subject and the evidence."""
     severity, text, command = KINDS[check]
     evidence["subject"] = subject
     return Diagnostic(check, severity, subject, text.format(**evidence), command.format(**evidence))

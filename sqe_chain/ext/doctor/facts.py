@@ -38,12 +38,8 @@ class Facts:
     """All that is known of a flow and of what it runs on.
 
     Attributes:
-        flow: the flow.
         now_ms: time of this machine, milliseconds since 1970.
-        machine: this machine.
-        topics: the flow's topics that exist.
         bounds: partition of an input -> where its log begins and ends.
-        commits: what the flow's group has committed.
         home: the home record; None: the flow has never run with this store.
         alive: whether the run that holds the claim is alive: its heartbeat moves.
         plan: the last plan; None: there is none, or it is lost.

@@ -49,9 +49,6 @@ class Machine:
         memory_free: bytes of memory that are available; -1: unknown.
         java: path of Java; empty: there is none.
         java_version: first number of its version; 0: unknown.
-        spark: whether PySpark is installed.
-        numpy: whether numpy is installed.
-        python: version of Python.
     """
 
     disks: tuple[Disk, ...]
@@ -65,11 +62,7 @@ class Machine:
 
     @classmethod
     def here(cls, directories: Iterable[Path] = ()) -> Machine:
-        """This machine, now.
-
-        Args:
-            directories: where stores have their files, beside the working and the temporary directory.
-        """
+        """This machine, now: the disks of the working and the temporary directory, and of those where stores have their files."""
         written = dict.fromkeys([Path.cwd(), Path(tempfile.gettempdir()), *directories])
         try:
             found_java = java()

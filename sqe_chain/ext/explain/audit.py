@@ -24,7 +24,6 @@ class AuditedStage:
     """What an audit of one stage found.
 
     Attributes:
-        stage: name of the stage.
         keys: how many keys were compared.
         plan: number of the plan whose states were compared; -1: there is no key.
         different: the keys whose stored states are not what the records give.
@@ -75,16 +74,9 @@ def audit(
     stopped: Callable[[], bool] = lambda: False,
     progressed: Callable[[int, int], object] = lambda _read, _all: None,
 ) -> AuditedStage:
-    """Compare the states of some keys with what the records give. Reads topics and store; changes nothing.
+    """Compare the states of some keys, drawn at random, with what the records give. Reads topics and store; changes nothing.
 
-    Args:
-        env: the flow and its ports.
-        stage: a stage that keeps states by key.
-        sample: how many keys; all are compared if there are fewer.
-        random: draws them.
-        since: see `trace`.
-        stopped: whether to end early.
-        progressed: see `Replay`.
+    All keys are compared if there are fewer than the sample. For the other arguments see `trace`.
 
     Raises:
         ConfigurationError: the flow has not run, or cannot be replayed.

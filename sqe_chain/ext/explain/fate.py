@@ -42,7 +42,6 @@ class Fate:
     """What became of a record.
 
     Attributes:
-        place: where it is.
         verdict: in one word or two.
         reason: the details, as sentences.
         chain: the links of the record, root first; empty: it cannot be read.

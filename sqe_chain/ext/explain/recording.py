@@ -34,8 +34,6 @@ class Contribution:
     """One unit that reached a recorded key.
 
     Attributes:
-        stage: name of the stage.
-        key: the unit's key.
         place: where its input was read.
         root: the message that caused it.
         chain: the links of its input, root first, as `Chain` shows them.

@@ -39,7 +39,6 @@ class StoredValues:
     """States of keys, all of one plan.
 
     Attributes:
-        plan: the plan that they belong to.
         states: in the order of key and window.
     """
 
@@ -52,7 +51,6 @@ class Trace:
     """What made the states of some keys of a stage.
 
     Attributes:
-        stage: the stage.
         stored: what the store has.
         replayed: what the records give.
         contributions: the units that reached the keys, in the order in which the stage took them.

@@ -25,9 +25,6 @@ class QuietExporter(SpanExporter):
     """Exports spans, and logs one warning for each outage of the collector.
 
     The service turns warnings of libraries into notices, and the exporter logs one for each attempt.
-
-    Args:
-        exporter: exports the spans.
     """
 
     def __init__(self, exporter: SpanExporter) -> None:

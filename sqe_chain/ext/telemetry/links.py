@@ -14,11 +14,7 @@ from sqe_chain.task.trace_report import MOST_LINKS, TracedOutput, TraceReport
 
 
 class GivenIds(RandomIdGenerator):
-    """Gives random ids, and for the span of an output those that its header has.
-
-    Attributes:
-        given: ids of the next span; None: random ones.
-    """
+    """Gives random ids; for the span of an output those that its header has, which are `given` before."""
 
     def __init__(self) -> None:
         self.given: TraceContext | None = None

@@ -69,12 +69,7 @@ class Spans:
         return Open(span, 0, START, ids_of(span))
 
     def begin_batch(self, number: int, *, reads: bool) -> Open:
-        """The span of a batch, which is the operation `process` of the conventions.
-
-        Args:
-            number: of the batch in this run, from 1.
-            reads: whether it is known to read records; a plan that only brings in a layout does not.
-        """
+        """The span of a batch, which is the operation `process` of the conventions; a plan that only brings in a layout reads nothing."""
         attributes = self.messaging("batch", "process", self.flow.input_topics)
         attributes["sqe_chain.batch.number"] = number
         span = self._begin(f"batch {self.flow.name}", SpanKind.CONSUMER, attributes)

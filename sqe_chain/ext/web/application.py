@@ -343,12 +343,7 @@ _HEADERS: Final[Mapping[str, str]] = {"Cache-Control": "no-store", "X-Accel-Buff
 
 
 def application(pages: Pages, hosts: tuple[str, ...] = LOOPBACK) -> Starlette:
-    """The ASGI application.
-
-    Args:
-        pages: answers the requests.
-        hosts: names by which it may be addressed; others are refused, so that no page of another site can read it.
-    """
+    """The ASGI application. Other names of hosts are refused, so that no page of another site can read it."""
     flow, stage = "/flows/{flow:name}", "/flows/{flow:name}/stages/{stage:name}"
     routes = [
         Route("/", pages.index),

@@ -94,13 +94,7 @@ class TopicRecords:
         ]
 
     def dead_letters(self, flow: str, after: int, limit: int) -> Json:
-        """The newest dead-letter records of a flow, by partition and offset.
-
-        Args:
-            flow: name of the flow, which was loaded.
-            after: the position to go on after: records that were shown.
-            limit: most records.
-        """
+        """The newest dead-letter records of a flow that was loaded, by partition and offset, after as many as were shown."""
         loaded = self.flows.get(flow)
         if loaded is None or not loaded.dead_letters or self.log is None:
             raise NotFound(f"flow {flow!r} was not loaded, or has no dead-letter records")

@@ -25,12 +25,9 @@ def entries() -> dict[str, str]:
 
 
 def entry_of(error: str) -> str:
-    """The name of the entry for an error that a record was skipped for.
+    """The name of the entry for an error, by its class, that a record was skipped for.
 
     >>> entry_of("OutputTooLarge"), entry_of("WrongChecksum"), entry_of("KeyError")
     ('OutputTooLarge', 'PoisonError', 'PoisonError')
-
-    Args:
-        error: name of its class.
     """
     return error if error in entries() else REFUSED
