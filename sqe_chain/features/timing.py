@@ -41,13 +41,12 @@ from sqe_chain.protocol.feature import Feature, Infos, Look, Offsets, Part
 from sqe_chain.protocol.layout import mark_name
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.protocol.results import BatchResult
-from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.event_times import EventTimes, guard_of
 from sqe_chain.task.frontier import Taking, furthest
 from sqe_chain.task.records import Records
 from sqe_chain.task.results import Report
 from sqe_chain.task.roots import Closing
 from sqe_chain.task.source_times import SourceTimes
-from sqe_chain.task.wrong_clocks import guard_of
 
 _LOOK_BACK = 10
 """Offsets read to find a range's last record: the very last ones may be markers of transactions."""

@@ -21,9 +21,8 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from sqe_chain.stages.stream_time import JumpGuard
-from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.event_times import EventTimes, right_times
 from sqe_chain.task.frontier import Frontier, WaitingRange
-from sqe_chain.task.wrong_clocks import right_times
 
 HOLD_OFFSETS: Final = 10_000
 """After this number of offsets, one that is ahead of all others and was not confirmed is believed to come from a wrong clock."""

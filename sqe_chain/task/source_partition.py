@@ -7,7 +7,6 @@ them (`operator_text`). What has failed is skipped.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
@@ -16,17 +15,15 @@ from sqe_chain.chain import read_lane
 from sqe_chain.errors import (
     ChainError,
     OutputTooLarge,
-    PoisonError,
 )
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Context, Origin, TopicIdPartition
-from sqe_chain.flow.event_time import event_ms
-from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.units import UnitRun
 from sqe_chain.ports import Message, Output
 from sqe_chain.task.collector import Collector
 from sqe_chain.task.compiler import Compiler
 from sqe_chain.task.deciding import Deciding
+from sqe_chain.task.event_times import guard_of
 from sqe_chain.task.exclusion import Exclusion, SkipLimit
 from sqe_chain.task.frontier import Taking
 from sqe_chain.task.gate import Gate, TimeFacts
@@ -37,12 +34,11 @@ from sqe_chain.task.poison import dead_letter, exclusion_of
 from sqe_chain.task.records import Records
 from sqe_chain.task.results import Job, PartitionEnd, Portion
 from sqe_chain.task.shuffling import Shuffle, ShuffledUnits
-from sqe_chain.task.source_times import SourceTimes, taken_by_time, without_replays
+from sqe_chain.task.source_times import SourceTimes, give_times, taken_by_time, without_replays
 from sqe_chain.task.target import RECORD_OVERHEAD, headers_size
-from sqe_chain.task.wrong_clocks import guard_of
 
 _LETTERS_HELD: Final = 10_000
-"""How the outputs of a record are gathered."""
+"""Dead-letter records that are held back at most."""
 
 
 class SourcePartition:
@@ -158,7 +154,8 @@ class SourcePartition:
                 payloads = [payload for _, payload in given]
                 probe.inputs, probe.keys = [number] * len(payloads), [key] * len(payloads)
                 probe.payloads, probe.paths = payloads, [b""] * len(payloads)
-                self._find_times(probe, function, self._values(probe, partial(self._note, probe)))
+                failed = partial(self._note, probe)
+                give_times(self.node, function, probe, self._values(probe, failed), self._now_ms, failed)
             except Exception:  # noqa: BLE001, S112 - whatever it is, it is found again when the record is taken
                 continue
             if number in probe.given_ms:
@@ -245,7 +242,7 @@ class SourcePartition:
         failed = partial(self._note, records)
         values = self._values(records, failed)
         if self.node.timestamp is not None:
-            self._find_times(records, self.node.timestamp, values)
+            give_times(self.node, self.node.timestamp, records, values, self._now_ms, failed)
             if records.failures:
                 values = self._drop_failed(records, values)
         self._run(records.inputs, values, records.keys, records.paths, failed)
@@ -306,40 +303,6 @@ class SourcePartition:
             del records.inputs[len(values) :], records.payloads[len(values) :]
             del records.keys[len(values) :], records.paths[len(values) :]
         return self._drop_failed(records, values) if records.failures else values
-
-    def _find_times(self, records: Records, function: DeclaredFunction, values: Sequence[Any]) -> None:
-        """Find the event times of records by the source's function, from their values."""
-        call = function.function
-        times_of: dict[int, set[int]] = {}
-        for number, key, value in zip(records.inputs, records.keys, values, strict=True):
-            if number in records.failures:
-                continue
-            try:
-                if function.takes_context:
-                    given = call(value, Context(records.origin(number), key, self._now_ms))
-                else:
-                    given = call(value)
-                times_of.setdefault(number, set()).add(self._event_ms(records, number, given))
-            except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
-                self._note(records, number, error)
-        counts = Counter(records.inputs)
-        for number, times in times_of.items():
-            if len(times) > 1:
-                several = (
-                    f"its {counts[number]} payloads have several event times, {min(times)} to {max(times)} ms"
-                )
-                self._note(records, number, PoisonError(f"{several}: an input has one"))
-            elif number not in records.failures:
-                records.give_time(number, times.pop())
-
-    def _event_ms(self, records: Records, number: int, given: object) -> int:
-        """The event time that the source's function gave, or what stands for it."""
-        try:
-            return event_ms(given)
-        except PoisonError:
-            if self.node.no_timestamp == "poison":
-                raise
-            return records.origin(number).timestamp_ms
 
     def _follow(self, records: Records, following: Following) -> None:
         """Let records wait behind those that have failed, also behind those whose outputs will be refused."""

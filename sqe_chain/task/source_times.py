@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -10,7 +11,10 @@ from sqe_chain.chain import root_position, stored_epoch
 from sqe_chain.envelope.carrier import find_head, is_chained
 from sqe_chain.envelope.head import MAX_TIMESTAMP_MS
 from sqe_chain.envelope.message import EnvelopeHead, parse_chain
-from sqe_chain.errors import EnvelopeError
+from sqe_chain.errors import EnvelopeError, PoisonError
+from sqe_chain.flow.context import Context
+from sqe_chain.flow.event_time import event_ms
+from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.nodes import SourceNode
 from sqe_chain.ports import Message
 from sqe_chain.stages.stream_time import JumpGuard
@@ -227,3 +231,54 @@ def _known(read: Sequence[Records], deciding: Deciding, since: int) -> set[int]:
                 known.add(begin + number)
         begin += len(records.messages)
     return known
+
+
+def give_times(
+    source: SourceNode,
+    function: DeclaredFunction,
+    records: Records,
+    values: Sequence[Any],
+    now_ms: int,
+    failed: Callable[[int, Exception], bool],
+) -> None:
+    """Give records the event times that the source's function finds in their values.
+
+    Args:
+        source: the source.
+        function: its function.
+        records: those that have not failed get times.
+        values: of their payloads.
+        now_ms: the batch's clock for contexts.
+        failed: takes the number of a record that has failed, and why.
+    """
+    call, times_of = function.function, dict[int, set[int]]()
+    for number, key, value in zip(records.inputs, records.keys, values, strict=True):
+        if number in records.failures:
+            continue
+        try:
+            if function.takes_context:
+                given = call(value, Context(records.origin(number), key, now_ms))
+            else:
+                given = call(value)
+            times_of.setdefault(number, set()).add(_event_ms(source, records, number, given))
+        except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
+            failed(number, error)
+    counts = Counter(records.inputs)
+    for number, times in times_of.items():
+        if len(times) > 1:
+            several = (
+                f"its {counts[number]} payloads have several event times, {min(times)} to {max(times)} ms"
+            )
+            failed(number, PoisonError(f"{several}: an input has one"))
+        elif number not in records.failures:
+            records.give_time(number, times.pop())
+
+
+def _event_ms(source: SourceNode, records: Records, number: int, given: object) -> int:
+    """The event time that the source's function gave, or what stands for it."""
+    try:
+        return event_ms(given)
+    except PoisonError:
+        if source.no_timestamp == "poison":
+            raise
+        return records.origin(number).timestamp_ms

@@ -16,11 +16,19 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.context import TopicIdPartition
 from sqe_chain.flow.nodes import SourceNode
 from sqe_chain.stages import JumpGuard, Tumbling
-from sqe_chain.task.event_times import ORIGIN, EventTimes, Stated
+from sqe_chain.task.event_times import (
+    NONE_AHEAD,
+    ORIGIN,
+    Ahead,
+    EventTimes,
+    Stated,
+    believe_times,
+    guard_of,
+    right_times,
+)
 from sqe_chain.task.frontier import Frontier, PartitionProgress, WaitingRange, frontier_of
 from sqe_chain.task.records import Records
 from sqe_chain.task.source_times import SourceTimes, writer_of
-from sqe_chain.task.wrong_clocks import NONE_AHEAD, Ahead, believe_times, guard_of, right_times
 
 CLOCK_MS = 1_000_000
 Seen = tuple[str, int, int, int]
