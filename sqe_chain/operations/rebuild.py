@@ -39,7 +39,7 @@ from sqe_chain.protocol import inputs
 from sqe_chain.protocol.claim import beat, check_has_run, check_not_superseded, check_stores, claim, release
 from sqe_chain.protocol.environment import Engine, Environment, Refold
 from sqe_chain.protocol.events import CLAIM, RECOVER, SEAL
-from sqe_chain.protocol.owned_flow import Applier
+from sqe_chain.protocol.owned_flow import commit_plan
 from sqe_chain.protocol.plan import Plan, encoded_sections
 from sqe_chain.protocol.stored_plans import read_last_plan
 from sqe_chain.task.states import Claim
@@ -332,7 +332,7 @@ class Rebuild:
             # under the old name, which the next rebuild deletes.
             self._set_home(home, after, plan)
         with env.step(RECOVER):
-            Applier(env, mine, features_of(env)).commit(plan)
+            commit_plan(env, mine, plan, features_of(env))
         env.emit(Rebuilt(plan.number, plan.layout.stored_in()))
 
     def _set_home(self, before: Home, after: Home, plan: Plan | None = None) -> None:

@@ -245,7 +245,7 @@ class StagedService:
             now_ms = env.clock.now_ms()
             owned.apply_empty(layout_plan(last, kept, owned.claim, now_ms, last.layout, infos, {}))
             last = owned.last
-        owned.applier.commit_again(last, now=at_end)
+        owned.commit_again(last, now=at_end)
         env.commits.settle()
         for feature in self.features.of(last, "idle"):
             feature.idle(last)

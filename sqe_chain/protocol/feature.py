@@ -322,17 +322,17 @@ class Features:
     known: Sequence[Feature] = ()
     declared: tuple[Feature, ...] = field(init=False)
     _by_hook: dict[str, tuple[Feature, ...]] = field(init=False)
-    _names: frozenset[str] = field(init=False)
-    _asked: dict[tuple[str, bool, frozenset[str]], tuple[Feature, ...]] = field(
-        init=False, default_factory=dict
-    )
+    _declared_by_hook: dict[str, tuple[Feature, ...]] = field(init=False)
+    _undeclared: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
+        """Look once which hooks each of them has."""
         self.declared = tuple(feature for feature in self.known if feature.declared)
-        self._names = frozenset(feature.name for feature in self.declared)
-        self._by_hook = {
-            hook: tuple(feature for feature in self.known if _has(feature, hook)) for hook in _HOOKS
-        }
+        self._undeclared = frozenset(feature.name for feature in self.known if feature not in self.declared)
+        self._by_hook, self._declared_by_hook = (
+            {hook: tuple(feature for feature in some if _has(feature, hook)) for hook in _HOOKS}
+            for some in (self.known, self.declared)
+        )
 
     def needed(self, plan: Plan) -> dict[TopicPartition, int]:
         """The first offset of each partition that is still to be read after a plan, for the first time or again."""
@@ -363,14 +363,13 @@ class Features:
             hook: name of a method of `Feature`.
             silent: also those that keep of the plan after it that it is not published.
         """
-        place = hook, silent, frozenset(plan.sections).difference(self._names)
-        if place not in self._asked:
-            self._asked[place] = tuple(
-                feature
-                for feature in self._by_hook[hook]
-                if feature in self.declared or feature.name in plan.sections or (silent and feature.silences)
-            )
-        return self._asked[place]
+        if not silent and self._undeclared.isdisjoint(plan.sections):
+            return self._declared_by_hook[hook]
+        return [
+            feature
+            for feature in self._by_hook[hook]
+            if feature in self.declared or feature.name in plan.sections or (silent and feature.silences)
+        ]
 
 
 _HOOKS: Final = tuple(name for name, member in vars(Feature).items() if name[0] != "_" and callable(member))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b85decode, b85encode
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import (
@@ -27,6 +27,7 @@ from sqe_chain.protocol.layout import mark_name
 from sqe_chain.protocol.retrying import RetryingLog
 
 Topics = Mapping[str, TopicInfo]
+Done = TypeVar("Done")
 Found = dict[TopicPartition, Bounds] | None
 
 
@@ -299,6 +300,15 @@ def input_partitions(flow: CompiledFlow, infos: Topics) -> list[TopicPartition]:
 def group_commits(flow: CompiledFlow, log: RetryingLog, infos: Topics) -> dict[TopicPartition, Commit]:
     """What a flow's group has committed, in all partitions that it reads."""
     return log.committed(flow.declared_name, input_partitions(flow, infos))
+
+
+def publish(flow: CompiledFlow, log: Log, action: Callable[[], Done]) -> Done:
+    """Publish. If it fails, look whether an output topic is too small now, for which waiting would not help, or gone."""
+    try:
+        return action()
+    except (ConfigurationError, Unavailable):
+        describe(flow, log, running=True)
+        raise
 
 
 def commit(log: Log, group: str, commits: Mapping[TopicPartition, Commit], ids: Mapping[str, str]) -> None:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 from sqe_chain.errors import (
     ConfigurationError,
     StoreInconsistent,
     Superseded,
-    Unavailable,
 )
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.ports import Commit, Header, Home, Rows, TopicInfo
+from sqe_chain.ports import Commit, Header, Home, Rows, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import COMMIT, PERSIST, PUBLISH, SEAL, Notice, Persisted, Published, Sealed
 from sqe_chain.protocol.feature import Features
 from sqe_chain.protocol.layout import Layout
-from sqe_chain.protocol.plan import Plan, PlannedRange, Section
+from sqe_chain.protocol.plan import Plan, Section
 from sqe_chain.protocol.stored_plans import read_plan
 from sqe_chain.task.results import Report
 from sqe_chain.task.states import Claim, Transition, persist
@@ -80,6 +78,9 @@ class PlanLog:
 
 
 Headers = dict[tuple[int, int], Header]
+COMMIT_AGAIN_MS = 30_000
+"""How often an idle service commits again. Kafka forgets a group that commits nothing (`offsets.retention.minutes`).
+Also, a run that slept may have set the commit back: readers would then wait for what they have already."""
 
 
 @dataclass(slots=True)
@@ -88,7 +89,6 @@ class OwnedFlow:
 
     Attributes:
         open_plan: number of a plan that this run has sealed and not yet finished; None when there is none.
-        applier: finishes plans.
         entered: topics as described, and a layout: all that these topics bring in is in it.
     """
 
@@ -98,11 +98,8 @@ class OwnedFlow:
     last: Plan
     features: Features
     open_plan: int | None = None
-    applier: Applier = field(init=False)
     entered: tuple[Mapping[str, TopicInfo], Layout] | None = None
-
-    def __post_init__(self) -> None:
-        self.applier = Applier(self.env, self.claim, self.features)
+    _committed_ms: int = 0
 
     def fetch(self, number: int) -> Plan | None:
         """A plan by its number; None when it is no longer kept."""
@@ -151,9 +148,43 @@ class OwnedFlow:
         self.env.emit(Sealed(plan.number, plan.plan_id))
 
     def finish(self, plan: Plan, headers: Headers, report: Report, *, publish: bool, top_level: int) -> None:
-        """Steps 5, 6 and 7, see `Applier.finish`; when the commit is acknowledged the plan is no longer open."""
-        self.applier.finish(plan, headers, report, publish=publish, top_level=top_level)
-        self.env.commits.then(partial(self._no_longer_open, plan.number))
+        """Steps 5, 6 and 7; when the commit is acknowledged the plan is no longer open.
+
+        Outputs come before the states that made them, downstream states before upstream ones, and the commit comes last.
+
+        Args:
+            plan: the sealed plan.
+            headers: (stage index, cell) -> header before the plan.
+            report: of the attempt that processed it; the engine keeps outputs and states.
+            publish: whether its outputs may still be unpublished.
+            top_level: the highest level that has something to write.
+        """
+        env, features = self.env, self.features
+        publish = publish and all(feature.publishes(plan) for feature in features.of(plan, "publishes"))
+        with env.step(PUBLISH):
+            outputs = 0
+            if publish and report.outputs:
+                # Repeated as one: its tasks write many records, and what was published before is a replay.
+                env.retry.call(
+                    "publish", partial(inputs.publish, env.flow, env.ports.log, env.engine.publish)
+                )
+                outputs = report.outputs
+            for feature in features.of(plan, "publish") if publish else ():
+                for action in feature.publish(self.claim, plan, report):
+                    step = partial(inputs.publish, env.flow, env.ports.log, action)
+                    outputs += env.retry.call("publish states", step)
+            env.emit(Published(plan=plan.number, outputs=outputs))
+        # The last stage first: events between stages exist only while inputs are folded. If the first stage were written
+        # and the second not, a redo would find the first one done and fold nothing. The second would never get its events.
+        for level in range(min(top_level, len(env.flow.levels)), 0, -1):
+            with env.step(PERSIST):
+                rows = self._persist(plan, level, headers, report)
+                env.emit(Persisted(plan.number, level, rows))
+                for feature in features.of(plan, "persisted"):
+                    feature.persisted(plan, level)
+        with env.step(COMMIT):
+            self.commit(plan)
+        env.commits.then(partial(self._no_longer_open, plan.number))
 
     def apply_empty(self, plan: Plan, notices: Iterable[str] = ()) -> None:
         """Seal and finish a plan that reads nothing: it brings in a layout, or republishes states.
@@ -173,105 +204,6 @@ class OwnedFlow:
     def _no_longer_open(self, number: int) -> None:
         if self.open_plan == number:  # the next one may be open already
             self.open_plan = None
-
-
-def check_plan_size(env: Environment, plan: Plan, size: int) -> None:
-    """Check before the seal that the metadata store takes a plan of this size.
-
-    Args:
-        env: the flow and its ports.
-        plan: about to be sealed.
-        size: its bytes.
-
-    Raises:
-        ConfigurationError: it is too large.
-        Unavailable: asked to stop while waiting for the store.
-    """
-    most = env.home.max_plan_bytes
-    if size <= most:
-        return
-    lanes = sum(len(marks) for marks in plan.marks.values())
-    sections = (Section.kinds[name].of(plan).remedy(len(text)) for name, text in plan.sections.items())
-    known = [remedy for remedy in sections if remedy is not None]
-    parts = "".join(f"{part}, " for part, _ in known)
-    parts += f"{len(plan.ranges)} input partitions, {lanes} lanes in their marks, and {len(plan.exclusions)} skipped inputs"
-    first = "".join(f"{advice}. " for _, advice in known)
-    policy = "" if known else "choose poison='stop', "
-    raise ConfigurationError(
-        f"flow {env.flow.name!r}: plan {plan.number} is too large, and nothing was sealed: {size} bytes. Expected at most {most}, which "
-        f"the metadata store takes. The plan has {parts}. {first}Many lanes: republish with fewer partitions and shards upstream. "
-        f"Many skipped inputs: correct what they fail on, {policy}or make batches smaller (--max-records). Else take a metadata store "
-        "with more room (Cassandra: commitlog_segment_size; a plan may take half of it)"
-    )
-
-
-T = TypeVar("T")
-
-
-COMMIT_AGAIN_MS = 30_000
-"""How often an idle service commits again. Kafka forgets a group that commits nothing (`offsets.retention.minutes`).
-Also, a run that slept may have set the commit back: readers would then wait for what they have already."""
-
-
-@dataclass(slots=True)
-class Applier:
-    """Applies sealed plans: outputs before the states that made them, downstream states before upstream ones, commit last."""
-
-    env: Environment
-    claim: Claim
-    features: Features = field(default_factory=Features)
-    _committed_ms: int = 0
-
-    def finish(
-        self,
-        plan: Plan,
-        headers: Headers,
-        report: Report,
-        *,
-        publish: bool,
-        top_level: int,
-    ) -> None:
-        """Steps 5, 6 and 7.
-
-        Args:
-            plan: the sealed plan.
-            headers: (stage index, cell) -> header before the plan.
-            report: of the attempt that processed it; the engine keeps outputs and states.
-            publish: whether its outputs may still be unpublished.
-            top_level: the highest level that has something to write.
-        """
-        env = self.env
-        features = self.features
-        publish = publish and all(feature.publishes(plan) for feature in features.of(plan, "publishes"))
-        with env.step(PUBLISH):
-            outputs = 0
-            if publish and report.outputs:
-                # Repeated as one: its tasks write many records, and what was published before is a replay.
-                env.retry.call("publish", partial(self._publish, env.engine.publish))
-                outputs = report.outputs
-            for feature in features.of(plan, "publish") if publish else ():
-                for action in feature.publish(self.claim, plan, report):
-                    outputs += env.retry.call("publish states", partial(self._publish, action))
-            env.emit(Published(plan=plan.number, outputs=outputs))
-        # The last stage first: events between stages exist only while inputs are folded. If the first stage were written
-        # and the second not, a redo would find the first one done and fold nothing. The second would never get its events.
-        for level in range(min(top_level, len(env.flow.levels)), 0, -1):
-            with env.step(PERSIST):
-                rows = self._persist(plan, level, headers, report)
-                env.emit(Persisted(plan.number, level, rows))
-                for feature in features.of(plan, "persisted"):
-                    feature.persisted(plan, level)
-        with env.step(COMMIT):
-            self.commit(plan)
-
-    def _publish(self, action: Callable[[], T]) -> T:
-        """Step 5. If it fails, look whether an output topic is too small now, for which waiting would not help, or gone."""
-        env = self.env
-        try:
-            return action()
-        except (ConfigurationError, Unavailable):
-            inputs.describe(env.flow, env.ports.log, running=True)
-            raise
 
     def _persist(self, plan: Plan, level: int, headers: Headers, report: Report) -> int:
         """Step 6 for one level: changed states by the engine, bare headers from here."""
@@ -320,31 +252,9 @@ class Applier:
             left.pop()
 
     def commit(self, plan: Plan) -> None:
-        """Step 7: for lag monitors, and as a consistency check for recovery. The plan keeps where the flow is, not the commit."""
-        env = self.env
-        if env.role.refold is not None:  # it has no group; the flow commits when it goes on from there
-            return
-        needed = self.features.needed(plan)
-        commits = {
-            planned.tp: Commit(needed[planned.tp], self._metadata(plan, planned)) for planned in plan.ranges
-        }
-        ids = {planned.topic: planned.topic_id for planned in plan.ranges}
-        # Repeated as one: a commit without an answer may be for partitions that are gone; then the others are committed.
-        env.commits.commit(partial(inputs.commit, env.ports.log, env.flow.declared_name, commits, ids))
-        self._committed_ms = env.clock.now_ms()
-
-    def _metadata(self, plan: Plan, planned: PlannedRange) -> str:
-        """What a rebuild needs when the store is lost: how far the flow has come, and where it once began."""
-        known: dict[str, object] = {
-            "plan": plan.number,
-            "id": plan.plan_id,
-            "epoch": self.claim.epoch,
-            "topic_id": planned.topic_id,
-        }
-        for feature in self.features.of(plan, "commit"):
-            known |= feature.commit(plan)
-        start = plan.layout.starts.get(planned.tp, 0)
-        return json.dumps(known | {"start": start} if start else known)
+        """Step 7."""
+        commit_plan(self.env, self.claim, plan, self.features)
+        self._committed_ms = self.env.clock.now_ms()
 
     def commit_again(self, last: Plan, *, now: bool = False) -> None:
         """Commit the last plan again, if the last commit is `COMMIT_AGAIN_MS` old.
@@ -355,3 +265,51 @@ class Applier:
         """
         if now or self.env.clock.now_ms() - self._committed_ms > COMMIT_AGAIN_MS:
             self.commit(last)
+
+
+def commit_plan(env: Environment, claim: Claim, plan: Plan, features: Features) -> None:
+    """Commit a plan: for lag monitors, and as a consistency check for recovery. The plan keeps where the flow is, not the commit."""
+    if env.role.refold is not None:  # it has no group; the flow commits when it goes on from there
+        return
+    # What a rebuild needs when the store is lost: how far the flow has come, and where it once began.
+    known: dict[str, object] = {"plan": plan.number, "id": plan.plan_id, "epoch": claim.epoch}
+    for feature in features.of(plan, "commit"):
+        known |= feature.commit(plan)
+    needed, commits = features.needed(plan), dict[TopicPartition, Commit]()
+    for planned in plan.ranges:
+        start = plan.layout.starts.get(planned.tp, 0)
+        own = known | {"topic_id": planned.topic_id} | ({"start": start} if start else {})
+        commits[planned.tp] = Commit(needed[planned.tp], json.dumps(own))
+    ids = {planned.topic: planned.topic_id for planned in plan.ranges}
+    # Repeated as one: a commit without an answer may be for partitions that are gone; then the others are committed.
+    env.commits.commit(partial(inputs.commit, env.ports.log, env.flow.declared_name, commits, ids))
+
+
+def check_plan_size(env: Environment, plan: Plan, size: int) -> None:
+    """Check before the seal that the metadata store takes a plan of this size.
+
+    Args:
+        env: the flow and its ports.
+        plan: about to be sealed.
+        size: its bytes.
+
+    Raises:
+        ConfigurationError: it is too large.
+        Unavailable: asked to stop while waiting for the store.
+    """
+    most = env.home.max_plan_bytes
+    if size <= most:
+        return
+    lanes = sum(len(marks) for marks in plan.marks.values())
+    sections = (Section.kinds[name].of(plan).remedy(len(text)) for name, text in plan.sections.items())
+    known = [remedy for remedy in sections if remedy is not None]
+    parts = "".join(f"{part}, " for part, _ in known)
+    parts += f"{len(plan.ranges)} input partitions, {lanes} lanes in their marks, and {len(plan.exclusions)} skipped inputs"
+    first = "".join(f"{advice}. " for _, advice in known)
+    policy = "" if known else "choose poison='stop', "
+    raise ConfigurationError(
+        f"flow {env.flow.name!r}: plan {plan.number} is too large, and nothing was sealed: {size} bytes. Expected at most {most}, which "
+        f"the metadata store takes. The plan has {parts}. {first}Many lanes: republish with fewer partitions and shards upstream. "
+        f"Many skipped inputs: correct what they fail on, {policy}or make batches smaller (--max-records). Else take a metadata store "
+        "with more room (Cassandra: commitlog_segment_size; a plan may take half of it)"
+    )

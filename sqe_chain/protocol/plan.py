@@ -152,14 +152,17 @@ class Memo:
 
 
 class _Memory:
-    """Has a memo, which is no part of the plan."""
+    """Has a memo, which is no part of the plan: copies begin without."""
 
     __slots__ = ("memo",)
     memo: Memo
 
-    def __post_init__(self) -> None:
-        """Begin without."""
+    def __getattr__(self, name: str) -> Memo:
+        """The memo, when it is asked for first."""
+        if name != "memo":
+            raise AttributeError(name)
         object.__setattr__(self, "memo", Memo())
+        return self.memo
 
 
 @dataclass(frozen=True, slots=True)

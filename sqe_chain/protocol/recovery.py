@@ -81,7 +81,7 @@ class Recovery:
         for feature in features.of(last, "recovered"):
             feature.recovered(last)
         if not numbers and (last.number > 0 or env.settings.once.accept_rollback):
-            owned.applier.commit(last)
+            owned.commit(last)
         return result
 
     def _redo(self, redo: Redo, headers: Headers) -> None:

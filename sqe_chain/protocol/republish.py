@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sqe_chain.envelope.marks import PartitionMarks
-from sqe_chain.errors import ConfigurationError, RecreatedTopic, ServiceStopped, Unavailable
+from sqe_chain.errors import ConfigurationError, RecreatedTopic, ServiceStopped
 from sqe_chain.ports import Bounds, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.committed import (
@@ -296,20 +296,12 @@ class Republisher:
             sections=sections,
         )
         # Repeated as one: its tasks read and write many times, and what was published before is a replay.
-        report = env.retry.call("publish", partial(self._republish, job, portions))
+        work = partial(env.engine.republish, job, portions)
+        report = env.retry.call("publish", partial(inputs.publish, env.flow, env.ports.log, work))
         for text in report.notices:
             env.emit(Notice(text))
         self._skip_limit = self._skip_limit.after(len(report.excluded), report.fresh)
         return report
-
-    def _republish(self, job: Job, portions: list[Portion]) -> Report:
-        """Publish. If it fails, look whether an output topic is too small now, for which waiting would not help, or gone."""
-        env = self.env
-        try:
-            return env.engine.republish(job, portions)
-        except (ConfigurationError, Unavailable):
-            inputs.describe(env.flow, env.ports.log, running=True)
-            raise
 
     def _advance(self, stops: dict[TopicPartition, int], report: Report) -> None:
         records, size = 0, report.output_size

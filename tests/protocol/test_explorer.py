@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sqe_chain.protocol import owned_flow, recovery
-from sqe_chain.protocol.owned_flow import Applier
+from sqe_chain.protocol.owned_flow import OwnedFlow
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.task.states import CellStates
 from tests.lab.explorer.configurations import CONFIGURATIONS, Configuration
@@ -93,13 +93,13 @@ def persist_the_first_stage_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_before_states_are_written(patch: pytest.MonkeyPatch) -> None:
-    persist = Applier._persist
+    persist = OwnedFlow._persist
 
-    def commits(self: Applier, plan: Plan, *args: Any) -> int:
+    def commits(self: OwnedFlow, plan: Plan, *args: Any) -> int:
         self.commit(plan)
         return persist(self, plan, *args)
 
-    patch.setattr(Applier, "_persist", commits)
+    patch.setattr(OwnedFlow, "_persist", commits)
 
 
 def publish_nothing_again(patch: pytest.MonkeyPatch) -> None:

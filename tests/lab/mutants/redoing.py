@@ -10,7 +10,7 @@ from tests.lab.mutants.mutant import mutant
 MUTANTS: Final = (
     mutant(
         "a start does not commit what the run before has persisted",
-        ("Recovery.run", drop("owned.applier.commit(last)")),
+        ("Recovery.run", drop("owned.commit(last)")),
         killed_by="test_commits_again::test_a_start_commits_what_the_run_before_has_persisted",
     ),
     mutant(

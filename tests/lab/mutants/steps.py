@@ -11,7 +11,7 @@ MUTANTS: Final = (
     mutant(
         "an idle service never commits again",
         (
-            "Applier.commit_again",
+            "OwnedFlow.commit_again",
             replace("self.env.clock.now_ms() - self._committed_ms > COMMIT_AGAIN_MS", "False"),
         ),
         killed_by="test_commits_again::test_an_idle_service_commits_again_but_not_each_time_that_it_looks",
@@ -19,7 +19,7 @@ MUTANTS: Final = (
     mutant(
         "a batch is committed before its states are persisted",
         (
-            "Applier.finish",
+            "OwnedFlow.finish",
             swap("for level in ...:", "with env.step(COMMIT):"),
         ),
         killed_by="test_order_of_steps::test_a_batch_is_sealed_published_persisted_from_the_last_stage_on_and_committed",
@@ -28,7 +28,7 @@ MUTANTS: Final = (
     mutant(
         "the first stage is persisted first",
         (
-            "Applier.finish",
+            "OwnedFlow.finish",
             replace("range(...)", "reversed(...)"),
         ),
         killed_by="test_persist_order::test_the_last_stage_first_survives",
@@ -37,7 +37,7 @@ MUTANTS: Final = (
     mutant(
         "states are persisted before outputs are published",
         (
-            "Applier.finish",
+            "OwnedFlow.finish",
             swap("with env.step(PUBLISH):", "for level in ...:"),
         ),
         killed_by="test_persist_order::test_the_last_stage_first_survives",
@@ -68,7 +68,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "a commit ends at the last record that was read, not at the end of the range",
-        ("Applier.commit", replace("needed[planned.tp]", "planned.last_offset + 1")),
+        ("commit_plan", replace("needed[planned.tp]", "planned.last_offset + 1")),
         killed_by="protocol/test_inputs::test_aborted_and_open_transactions_are_not_read",
         schedules=100,
     ),
@@ -80,7 +80,7 @@ MUTANTS: Final = (
     mutant(
         "states announced are published after the header of the plan",
         (
-            "Applier.finish",
+            "OwnedFlow.finish",
             replace(
                 "features.of(plan, 'publish') if publish else ()",
                 "features.of(plan, 'publish') if publish and (not plan.empty) else ()",

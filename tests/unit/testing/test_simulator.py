@@ -13,7 +13,7 @@ from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.engines.task import publish
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.protocol import owned_flow
-from sqe_chain.protocol.owned_flow import Applier
+from sqe_chain.protocol.owned_flow import OwnedFlow
 from tests.lab.reference.world import StageName
 from tests.lab.simulator import Schedule, Simulation, Violation, World, drawn, replay, simulate
 from tests.lab.simulator.__main__ import main
@@ -223,13 +223,13 @@ def publish_after_persist(patch: Patch) -> None:
 
 
 def commit_before_persist(patch: Patch) -> None:
-    finish = Applier.finish
+    finish = OwnedFlow.finish
 
-    def early(self: Applier, plan: Any, *args: Any, **options: Any) -> None:
+    def early(self: OwnedFlow, plan: Any, *args: Any, **options: Any) -> None:
         self.commit(plan)
         finish(self, plan, *args, **options)
 
-    patch.setattr(Applier, "finish", early)
+    patch.setattr(OwnedFlow, "finish", early)
 
 
 MUTANTS = [
