@@ -37,11 +37,12 @@ from benchmarks.small import empty_jobs, small_batches
 from benchmarks.starting import starting
 from benchmarks.tracing import tracing
 from benchmarks.write_ahead_log import write_ahead_log
-from sqe_chain.adapters import WithSchema, open_store
+from sqe_chain.adapters import open_store
 from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.engines.spark import open_session
 from sqe_chain.ext.dev import CassandraServer, KafkaServer, RedisServer
 from sqe_chain.flow import Flow
+from sqe_chain.ports import WithSchema
 from sqe_chain.protocol.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -19,13 +19,13 @@ from rich.console import Console
 from rich.table import Table as Printed
 
 from benchmarks.tables import SCHEMA, Reading, flush_to, readings, spread
-from sqe_chain.adapters import WithSchema, open_store
+from sqe_chain.adapters import open_store
 from sqe_chain.adapters.cassandra.client import CassandraClient
 from sqe_chain.ext.dev import CassandraServer
 from sqe_chain.ext.tables.cassandra import chunk_table_at
 from sqe_chain.ext.tables.reading import Table
 from sqe_chain.ext.tables.sink import TableSink
-from sqe_chain.ports import SinkClaim
+from sqe_chain.ports import SinkClaim, WithSchema
 
 BATCHES: Final = 10
 BATCH_ROWS: Final = 10_000

@@ -68,7 +68,7 @@ BRIEF: dict[str, tuple[str, ...]] = {
     "sqe_chain.ports": (
         *("TopicPartition", "Headers", "Output", "Rows", "ViewKind", "Shown", "NO_LIMIT", "Views"),
         *("Message", "TopicInfo", "Bounds", "Range", "Commit", "Writer", "Log"),
-        *("Home", "Location", "Locations", "Header", "StateStore"),
+        *("Home", "Location", "Locations", "Header", "StateStore", "WithSchema"),
         *("Sink", "SinkState", "SinkClaim", "Flush", "ReplacingSink", "Staged", "Replacement", "replacing"),
     ),
     "sqe_chain.stages": (
@@ -91,7 +91,7 @@ BRIEF: dict[str, tuple[str, ...]] = {
         *("Dropped", "WindowResult", "remembered", "Remembered", "ProducerMark", "RootSeen", "SequenceSeen"),
         *("Sighting", "FirstSeen"),
     ),
-    "sqe_chain.adapters": ("open_store", "SCHEMES", "Address", "WithSchema"),
+    "sqe_chain.adapters": ("open_store", "SCHEMES", "Address"),
     "sqe_chain.adapters.kafka": ("KafkaLog", "load_config"),
     "sqe_chain.adapters.memory": ("MemoryLog",),
     "sqe_chain.codecs": (

@@ -39,7 +39,7 @@ message formats). `stored_epoch` makes one from what a client reports.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
@@ -132,6 +132,11 @@ class Link:
         shard = "" if self.shard is None else f"#{self.shard}"
         made = f"{self.output}{shard} {self.ordinal + 1}/{self.of}"
         return f"{self.topic}[{self.partition}]@{self.offset} > {made}"
+
+    def to_json(self) -> dict[str, object]:
+        """The link for programs: the id as hexadecimal digits, the leader epoch as clients report it (None: none)."""
+        epoch = self.leader_epoch - 1 if self.leader_epoch else None
+        return asdict(self) | {"topic_id": self.topic_id.hex(), "leader_epoch": epoch}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from services.demo.kills import Kills
 from services.demo.positions import topic_end
 from services.demo.verdict import DemoOutcome
 from services.expected import Expected
-from sqe_chain.adapters import WithSchema, open_store
+from sqe_chain.adapters import open_store
 from sqe_chain.ext.dev import CassandraServer
 from sqe_chain.flow import Flow
-from sqe_chain.ports import Log
+from sqe_chain.ports import Log, WithSchema
 
 Result = TypeVar("Result", bound=DemoOutcome)
 

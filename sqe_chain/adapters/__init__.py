@@ -10,7 +10,6 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 from sqe_chain.adapters.address import Address
-from sqe_chain.adapters.store_rules import WithSchema
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.wings import installed, load, needing
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from sqe_chain.ports import StateStore
 
-__all__ = ["SCHEMES", "Address", "WithSchema", "open_store"]
+__all__ = ["SCHEMES", "Address", "open_store"]
 
 SCHEMES: Final[dict[str, tuple[str, str]]] = {
     "memory": ("sqe_chain.adapters.memory.store", ""),

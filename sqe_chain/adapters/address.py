@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from sqe_chain.codecs.text import parse_float
 from sqe_chain.errors import ConfigurationError
 
 _UNREADABLE: Final = (
@@ -18,6 +17,8 @@ _UNREADABLE: Final = (
     "user, password and options are expected (/ ? # @ as %2F %3F %23 %40), as in redis://user:pass%23word@host:6379/0"
 )
 _AUTHORITY: Final = re.compile(r"(?P<before>(?:[^:/?#]+:)?//(?:[^/?#]*@)?)(?P<hosts>[^/?#]*)")
+
+_DECIMAL: Final = re.compile(r"[0-9]+(\.[0-9]+)?(e-?[0-9]+)?", re.IGNORECASE)
 
 HostPort = tuple[str, int]
 """Host and port of a server."""
@@ -173,10 +174,8 @@ class Address:
 
     def seconds(self, name: str, default: float) -> float:
         """Take an option that is a time in seconds, above 0 and at most an hour."""
-        try:
-            value = parse_float(self.text(name, str(default)))
-        except ValueError:
-            value = 0.0
+        text = self.text(name, str(default))
+        value = float(text) if _DECIMAL.fullmatch(text) else 0.0
         if not 0 < value <= 3600:  # noqa: PLR2004 - an hour; every wait is bounded
             raise self._wrong(name, f"seconds, 0 < {name} <= 3600")
         return value

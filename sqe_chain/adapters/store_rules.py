@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 from sqe_chain.errors import ChainError, ConfigurationError, StoreInconsistent, Unavailable
 from sqe_chain.ports import Header, Home, Location, Locations, Rows, StateStore, Views
@@ -245,30 +245,6 @@ class CheckedStore(StateStore):
 
     @abstractmethod
     def _set_locations(self, flow: str, after: Locations) -> Locations | None: ...
-
-
-@runtime_checkable
-class WithSchema(Protocol):
-    """A `StateStore` with tables that `sqe-chain store init` creates; services only check their version."""
-
-    # Not derived from StateStore: isinstance() would read that one's properties, which ask the server.
-
-    def make_schema(self, replication: Mapping[str, int]) -> list[str]:
-        """Create the tables, or migrate them to the newest version. May be repeated.
-
-        Args:
-            replication: used if the database for them has to be created: data centre -> replicas; "" for every one.
-
-        Returns:
-            What was done, one line for each change; [] when there was nothing to do.
-
-        Raises:
-            Unavailable: no answer.
-            ConfigurationError: login, rights, no replication given where it is needed, or a newer schema.
-        """
-
-    def schema_version(self) -> tuple[int, int]:
-        """The version of the existing tables (0: none), and the newest version; raises as `make_schema` does."""
 
 
 CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"

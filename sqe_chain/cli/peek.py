@@ -15,7 +15,6 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as Protobuf
 from rich.text import Text
 
-from sqe_chain.chain import Link
 from sqe_chain.cli.console import OUT, as_json, print_json, utc
 from sqe_chain.cli.loading import load_module
 from sqe_chain.cli.option_table import Option
@@ -134,15 +133,9 @@ def _as_object(message: Message) -> dict[str, object]:
         "position": envelope.position.hex(),
         "previous": envelope.previous.hex(),
         "watermark_ms": envelope.watermark_ms,
-        "chain": [_link(link) for link in envelope.chain],
+        "chain": [link.to_json() for link in envelope.chain],
     }
     return {**shown, "envelope": content}
-
-
-def _link(link: Link) -> dict[str, object]:
-    epoch = link.leader_epoch - 1 if link.leader_epoch else None
-    where = _fields(link, "topic", "topic_id", "partition", "offset")
-    return {**where, "leader_epoch": epoch, **_fields(link, "output", "shard", "ordinal", "of")}
 
 
 def _fields(of: object, *names: str) -> dict[str, object]:

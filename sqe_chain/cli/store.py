@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
-from sqe_chain.adapters import WithSchema, open_store
 from sqe_chain.cli.console import OUT
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import command
 from sqe_chain.cli.values import properties
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.ports import StateStore, WithSchema
+from sqe_chain.runtime.connecting import open_addresses
 
 app = typer.Typer(no_args_is_help=True, help="Create the tables of a store; check its durability.")
 
@@ -41,7 +43,7 @@ def store_init(
     Run it once, before the first service starts. An existing keyspace keeps its replication.
     """
     wanted = _replication(replication, datacenter_replication or [])
-    with closing(open_store(url)) as store:
+    with _opened(url) as store:
         if not isinstance(store, WithSchema):
             OUT.print("there is nothing to create: a store of this kind has no tables")
             return
@@ -54,7 +56,7 @@ def store_init(
 @command
 def store_check(url: UrlArgument) -> None:
     """Report settings that may lose acknowledged states, and whether the tables exist. Exit status 1 if anything is wrong."""
-    with closing(open_store(url)) as store:
+    with _opened(url) as store:
         if isinstance(store, WithSchema):
             version, needed = store.schema_version()
             OUT.print(f"tables: version {version}, the newest is {needed}")
@@ -73,6 +75,12 @@ def store_check(url: UrlArgument) -> None:
         if weak:
             raise typer.Exit(1)
         OUT.print("durable: acknowledged writes are kept")
+
+
+@contextmanager
+def _opened(url: str) -> Iterator[StateStore]:
+    with open_addresses({"": url}) as stores:
+        yield stores[""]
 
 
 def _replication(everywhere: int | None, each: list[str]) -> dict[str, int]:

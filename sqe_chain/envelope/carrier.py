@@ -31,7 +31,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
-from sqe_chain.chain import event_id
+from sqe_chain.chain import event_id, read_lane, root_position, stored_epoch
 from sqe_chain.codecs import codec_name, codec_named
 from sqe_chain.envelope.head import MAX_TIMESTAMP_MS, EnvelopeHead, check_head, is_enveloped, open_head
 from sqe_chain.envelope.wire import sealed
@@ -235,3 +235,10 @@ def passed_on(headers: Headers | None, *, carrier: str) -> Headers | None:
 
 def _describes(name: str) -> bool:
     return name in (CHAIN_HEADER, CONTENT_TYPE) or name.startswith(ATTRIBUTE)
+
+
+def lane_and_position(head: EnvelopeHead | None, message: Message, topic_id: bytes) -> tuple[int, bytes]:
+    """The lane of a record as its reader sees it, and its position there; without an envelope it is its own root."""
+    stated_lane, position = (0, b"") if head is None else (head.lane, head.position)
+    lane = read_lane(stated_lane, message.topic(), topic_id, message.partition())
+    return lane, position or root_position(stored_epoch(message.leader_epoch()), message.offset())

@@ -40,6 +40,7 @@ from sqe_chain.ports.store import (
     StateStore,
     ViewKind,
     Views,
+    WithSchema,
 )
 
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "TopicPartition",
     "ViewKind",
     "Views",
+    "WithSchema",
     "Writer",
     "replacing",
 ]

@@ -23,11 +23,11 @@ from pathlib import Path
 
 import pytest
 
-from sqe_chain.adapters import WithSchema, open_store
+from sqe_chain.adapters import open_store
 from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
 from sqe_chain.ext.dev import CassandraServer, RedisServer
 from sqe_chain.ext.dev.server import Server
-from sqe_chain.ports import Header, StateStore
+from sqe_chain.ports import Header, StateStore, WithSchema
 from tests.support.lossy_proxy import LossyProxy
 from tests.support.redis_servers import RedisCluster, send_command, server_info
 from tests.support.store_faults import FAULTS, IMPOSSIBLE, STORES

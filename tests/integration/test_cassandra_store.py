@@ -13,13 +13,13 @@ from cassandra import ConsistencyLevel
 from cassandra.cluster import Session
 from cassandra.query import BatchStatement, BatchType
 
-from sqe_chain.adapters import WithSchema, open_store
+from sqe_chain.adapters import open_store
 from sqe_chain.adapters.cassandra import CassandraStore, client
 from sqe_chain.adapters.cassandra.client import CassandraClient
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
 from sqe_chain.ext.dev import CassandraServer
 from sqe_chain.ext.dev.process import wait_until
-from sqe_chain.ports import Header, Home, Location, Locations, Views
+from sqe_chain.ports import Header, Home, Location, Locations, Views, WithSchema
 from tests.support.lossy_proxy import LossyProxy
 from tests.support.ports import own_port
 from tests.support.waiting import PATIENCE_S, PATIENT, retry_until_available

@@ -17,12 +17,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from redis import Redis
 
-from sqe_chain.adapters import WithSchema, open_store
+from sqe_chain.adapters import open_store
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.ext.dev import DevMachine, KafkaServer, RedisServer, down, reset, status, up
 from sqe_chain.ext.dev.process import wait_until
 from sqe_chain.ext.dev.server import free_port, port_is_free
-from sqe_chain.ports import Home
+from sqe_chain.ports import Home, WithSchema
 from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.release

@@ -31,7 +31,6 @@ from sqe_chain.adapters.store_rules import (
     Cell,
     CheckedStore,
     SizeLimits,
-    WithSchema,
     cell_of,
     check_keys,
     check_name,
@@ -40,7 +39,7 @@ from sqe_chain.adapters.store_rules import (
     location_values,
 )
 from sqe_chain.errors import Unavailable
-from sqe_chain.ports import Header, Home, Locations, Rows, ViewKind, Views
+from sqe_chain.ports import Header, Home, Locations, Rows, ViewKind, Views, WithSchema
 
 MAX_ROWS: Final = 1_000
 MAX_BYTES: Final = 1_000_000

@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from sqe_chain.adapters import WithSchema, open_store
+from sqe_chain.adapters import open_store
 from sqe_chain.cli.console import ERR, OUT
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import command
 from sqe_chain.ext.dev import DevMachine, down, fetch, kafka, reset, status, up
 from sqe_chain.ext.dev.machine import DEFAULT_KINDS
+from sqe_chain.ports import WithSchema
 
 app = typer.Typer(
     no_args_is_help=True, help="Real Kafka, Redis and Cassandra on this machine, for development."

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from sqe_chain.chain import Coordinates
 from sqe_chain.codecs import Codec
 from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.functions import DeclaredFunction
@@ -35,7 +34,7 @@ class Contribution:
 
     Attributes:
         place: where its input was read.
-        root: the message that caused it.
+        root: where the message that caused it was read.
         chain: the links of its input, root first, as `Chain` shows them.
         lane: the lane of its input.
         position: the position of its input on the lane.
@@ -48,7 +47,7 @@ class Contribution:
     stage: str
     key: bytes
     place: Place
-    root: Coordinates
+    root: Place
     chain: str
     lane: int
     position: bytes
@@ -180,7 +179,7 @@ class RecordingWork(StageWork):
                 stage=task.name,
                 key=key or b"",
                 place=origin.order,
-                root=context.root,
+                root=(context.root.topic, context.root.partition, context.root.offset),
                 chain=str(context.chain),
                 lane=origin.lane,
                 position=origin.position,

@@ -33,7 +33,7 @@ def row_of(unit: Contribution) -> tuple[str, ...]:
     """A unit as the cells of `COLUMNS`."""
     state = "" if unit.state is None else _cut(json_line(unit.state))
     time = utc(unit.timestamp_ms) if unit.timestamp_ms >= 0 else ""
-    return name_of(unit.place), str(unit.root), time, unit.refused or "yes", state
+    return name_of(unit.place), name_of(unit.root), time, unit.refused or "yes", state
 
 
 def verdict_of(result: Trace, key: bytes) -> str:
@@ -108,7 +108,7 @@ def unit_as_object(unit: Contribution) -> dict[str, object]:
         "stage": unit.stage,
         "key": as_json(unit.key),
         "record": name_of(unit.place),
-        "root": str(unit.root),
+        "root": name_of(unit.root),
         "chain": unit.chain,
         "timestamp_ms": unit.timestamp_ms,
         "refused": unit.refused or None,

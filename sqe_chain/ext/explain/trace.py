@@ -7,16 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sqe_chain.chain import read_lane, root_position, stored_epoch
-from sqe_chain.envelope.carrier import find_head
-from sqe_chain.envelope.message import EnvelopeHead
+from sqe_chain.envelope.carrier import find_head, lane_and_position
 from sqe_chain.envelope.partitioner import cell_of
 from sqe_chain.errors import ConfigurationError, EnvelopeError, Unavailable
 from sqe_chain.ext.explain.recording import Contribution, Place, Recorder
 from sqe_chain.ext.explain.replaying import Missing, Replay
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
-from sqe_chain.ports import Message, Range, StateStore, TopicPartition
+from sqe_chain.ports import Range, StateStore, TopicPartition
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.stored_plans import plan_of_a_run, read_plan
@@ -276,13 +274,6 @@ def positions(env: Environment, span: Range) -> Iterator[tuple[Place, int, bytes
                 (span.topic, span.partition, message.offset()),
                 *lane_and_position(head, message, span.topic_id),
             )
-
-
-def lane_and_position(head: EnvelopeHead | None, message: Message, topic_id: bytes) -> tuple[int, bytes]:
-    """The lane of a record as its reader sees it, and its position there; without an envelope it is its own root."""
-    stated_lane, position = (0, b"") if head is None else (head.lane, head.position)
-    lane = read_lane(stated_lane, message.topic(), topic_id, message.partition())
-    return lane, position or root_position(stored_epoch(message.leader_epoch()), message.offset())
 
 
 def name_of(place: Place) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 
-from sqe_chain.chain import Link
 from sqe_chain.cli.console import as_json
 from sqe_chain.envelope.carrier import find_head
 from sqe_chain.envelope.head import parse_chain
@@ -57,7 +56,7 @@ class TopicRecords:
         }
         try:
             head = find_head(value, message.headers())
-            record["chain"] = [_link(link) for link in parse_chain(head.chain)]
+            record["chain"] = [link.to_json() for link in parse_chain(head.chain)]
         except EnvelopeError as error:
             record["chain"], record["unreadable"] = [], shown(error)
         if self.show_payloads:
@@ -135,16 +134,4 @@ def _letter(message: Message) -> Json:
         "record": None if letter is None else str(letter),
         "error": None if letter is None else letter.error,
         "text": None if letter is None else shown(letter.text),
-    }
-
-
-def _link(link: Link) -> Json:
-    return {
-        "topic": link.topic,
-        "partition": link.partition,
-        "offset": link.offset,
-        "output": link.output,
-        "shard": link.shard,
-        "ordinal": link.ordinal,
-        "of": link.of,
     }

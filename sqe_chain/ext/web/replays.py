@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from threading import Lock
 
-from sqe_chain.envelope.carrier import find_head
+from sqe_chain.envelope.carrier import find_head, lane_and_position
 from sqe_chain.envelope.head import parse_chain
 from sqe_chain.errors import EnvelopeError
-from sqe_chain.ext.explain.trace import lane_and_position
 from sqe_chain.ports import Log, Message, Range, TopicInfo
 
 FIRST_LOOK = 10_000

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sqe_chain.adapters import SCHEMES, WithSchema, open_store
+from sqe_chain.adapters import SCHEMES, open_store
 from sqe_chain.adapters.address import Address
 from sqe_chain.adapters.redis import RedisStore
 from sqe_chain.adapters.sqlite import SqliteStore
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.ports import WithSchema
 
 if TYPE_CHECKING:
     from pathlib import Path
