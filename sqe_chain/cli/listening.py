@@ -96,9 +96,14 @@ class ClaimedWork(Protocol[Result_co]):
 
 def work_with_heartbeat(prepared: Prepared, work: ClaimedWork[Result_co]) -> Result_co:
     """Do the work, with a heartbeat meanwhile."""
+    with heartbeat(prepared, work.beat):
+        return work.run()
+
+
+def heartbeat(prepared: Prepared, beat: Callable[[], bool]) -> Heartbeat:
+    """Shows every second, while in the context, that a claim is alive."""
 
     def failed(error: Exception) -> None:
         prepared.env.emit(Notice(f"the heartbeat does not reach the store: {error}"))
 
-    with Heartbeat(work.beat, prepared.clock.stop, failed):
-        return work.run()
+    return Heartbeat(beat, prepared.clock.stop, failed)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +11,7 @@ import typer
 
 from sqe_chain.cli.console import ERR
 from sqe_chain.cli.files import check_new, open_text, with_counter, write_whole
-from sqe_chain.cli.listening import prepare_command
+from sqe_chain.cli.listening import heartbeat, prepare_command
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import (
     FlowArgument,
@@ -21,10 +21,13 @@ from sqe_chain.cli.options import (
     command,
     settings_in,
 )
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.errors import ConfigurationError, ServiceStopped
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.moving import export_states as export_lines
 from sqe_chain.operations.moving import import_states as import_lines
+from sqe_chain.protocol.claim import beat
+from sqe_chain.runtime.launching import Prepared
+from sqe_chain.task.states import Claim
 
 
 @command
@@ -48,8 +51,10 @@ def export_states(
         prepare_command(flow, settings, servers) as prepared,
         write_whole(file) as partial,
         open_text(partial, "w", compressed=file.suffix == ".gz") as out,
+        _alive(prepared) as claimed,
+        closing(export_lines(prepared.env, claimed)) as lines,  # releases the claim before stores are closed
     ):
-        for line in with_counter(export_lines(prepared.env), "states written"):
+        for line in _unless_stopped(prepared, with_counter(lines, "states written")):
             out.write(line + "\n")
 
 
@@ -67,9 +72,32 @@ def import_states(
     """
     flow = _flow_with_states(target)
     settings = settings_in(allow_weak_durability=allow_weak_durability)
-    with export_in(file) as lines, prepare_command(flow, settings, servers) as prepared:
-        plan = import_lines(prepared.env, with_counter(lines, "states read"))
+    with (
+        export_in(file) as lines,
+        prepare_command(flow, settings, servers) as prepared,
+        _alive(prepared) as claimed,
+    ):
+        given = _unless_stopped(prepared, with_counter(lines, "states read"))
+        plan = import_lines(prepared.env, given, claimed)
     ERR.print(f"flow {flow.name!r} is at plan {plan.number} in the new store")
+
+
+@contextmanager
+def _alive(prepared: Prepared) -> Iterator[Callable[[Claim], None]]:
+    """Takes a claim, and keeps it alive: another run waits for its end."""
+    claims: list[Claim] = []
+    with heartbeat(prepared, lambda: beat(prepared.env, claims[-1] if claims else None)):
+        yield claims.append
+
+
+def _unless_stopped(prepared: Prepared, lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        if prepared.asked_to_stop():
+            raise ServiceStopped(
+                f"flow {prepared.env.flow.name!r}: asked to stop before all of its states were moved. "
+                "Run the command again"
+            )
+        yield line
 
 
 def _flow_with_states(target: str) -> CompiledFlow:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import groupby
@@ -47,7 +47,11 @@ ExportedRow = tuple[str, int, bytes, bytes]
 """Stage, cell, key, state."""
 
 
-def export_states(env: Environment) -> Iterator[str]:
+Claimed = Callable[[Claim], object]
+"""Called with the claim, whose heartbeat has to go on as long as the work."""
+
+
+def export_states(env: Environment, claimed: Claimed = lambda _mine: None) -> Generator[str]:
     """The lines of an export. This run holds the claim while it reads them, so that nothing of the flow changes.
 
     Raises:
@@ -56,6 +60,7 @@ def export_states(env: Environment) -> Iterator[str]:
     """
     check_has_run(env, {})
     mine, home = claim(env, features_of(env), dict)
+    claimed(mine)
     try:
         data = env.home.plan(env.flow.name, home.number)
         if data is None:
@@ -99,7 +104,7 @@ def _lines(env: Environment, plan: Plan, data: bytes) -> Iterator[str]:
                 )
 
 
-def import_states(env: Environment, lines: Iterable[str]) -> Plan:
+def import_states(env: Environment, lines: Iterable[str], claimed: Claimed = lambda _mine: None) -> Plan:
     """Store what an export holds. Until the import is complete, the stores know no plan of the flow.
 
     Returns:
@@ -117,6 +122,7 @@ def import_states(env: Environment, lines: Iterable[str]) -> Plan:
     commits = inputs.group_commits(env.flow, env.log, infos)
     check_commits(env.flow, plan, commits)
     mine, home = claim(env, features_of(env), lambda: commits, lost=True)
+    claimed(mine)
     try:
         if home.number >= 0:
             raise ConfigurationError(

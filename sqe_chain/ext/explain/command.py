@@ -114,7 +114,7 @@ def why_not(
     place = place_named(record)
     flow = load_flow(target)
     with _reading(flow, servers) as (prepared, progressed):
-        fate = find_fate(prepared.env, place, progressed=progressed)
+        fate = find_fate(prepared.env, place, stopped=prepared.asked_to_stop, progressed=progressed)
     if json:
         print_json(fate_as_object(fate))
     else:

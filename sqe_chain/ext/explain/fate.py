@@ -84,13 +84,18 @@ class _Operators:
 
 
 def find_fate(
-    env: Environment, place: Place, *, progressed: Callable[[int, int], object] = lambda _read, _all: None
+    env: Environment,
+    place: Place,
+    *,
+    stopped: Callable[[], bool] = lambda: False,
+    progressed: Callable[[int, int], object] = lambda _read, _all: None,
 ) -> Fate:
     """Find out what became of a record of an input. Reads topics and store; changes nothing.
 
     Args:
         env: the flow and its ports.
         place: topic, partition and offset of the record.
+        stopped: whether to end early.
         progressed: see `Replay`.
 
     Raises:
@@ -106,7 +111,7 @@ def find_fate(
             f"flow {flow.name!r} does not read {place[0]}[{place[1]}]. Expected a partition of its inputs: "
             f"{', '.join(sorted({f'{topic}[{number}]' for topic, number in plan.ends()}))}"
         )
-    bounds, search = env.log.bounds([tp])[tp], _Search(env, plan, place, progressed)
+    bounds, search = env.log.bounds([tp])[tp], _Search(env, plan, place, stopped, progressed)
     if offset >= bounds.stable_end:
         return search.fate(
             "absent", f"The partition ends at offset {bounds.stable_end}. No record is there yet."
@@ -146,6 +151,7 @@ class _Search:
     env: Environment
     plan: Plan
     place: Place
+    stopped: Callable[[], bool]
     progressed: Callable[[int, int], object]
     links: str = ""
 
@@ -238,7 +244,9 @@ class _Search:
     def _in_stages(self, *, takes: bool) -> Fate:
         """What the stages have done with the record, once it has passed the operators."""
         recorder = Recorder(place=self.place)
-        with Replay(self.env, self.plan, recorder, progressed=self.progressed) as replay:
+        with Replay(
+            self.env, self.plan, recorder, stopped=self.stopped, progressed=self.progressed
+        ) as replay:
             replay.run()
         units = tuple(recorder.contributions())
         counted = [unit for unit in units if not unit.refused]

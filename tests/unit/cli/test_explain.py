@@ -15,6 +15,7 @@ from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.ext.explain import command as explaining
 from sqe_chain.ext.explain.audit import AuditedStage
 from sqe_chain.ext.explain.replaying import Missing
+from sqe_chain.runtime.launching import Prepared
 
 Command = Callable[..., Result]
 Feed = Callable[..., None]
@@ -69,6 +70,15 @@ def test_why_a_record_counts_or_does_not(ran: str, command: Command) -> None:
     absent = command("why-not", "cli_flows:counts", "words[1]@77", *KAFKA, "--store", ran, "--json")
     assert absent.exit_code == 1
     assert json.loads(absent.stdout)["verdict"] == "absent"
+
+
+def test_why_not_ends_when_it_is_asked_to(
+    ran: str, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Prepared, "asked_to_stop", lambda _self: True)
+    stopped = command("why-not", "cli_flows:counts", "words[1]@0", *KAFKA, "--store", ran)
+    assert (stopped.exit_code, stopped.stdout) == (2, "")
+    assert "asked to stop before all records were read" in stopped.stderr
 
 
 @pytest.mark.parametrize("record", ["words", "words[1]", "words[x]@1", "words[1]@-1", "[1]@1"])
