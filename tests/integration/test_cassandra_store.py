@@ -138,22 +138,6 @@ def test_an_answer_lost_to_a_step_that_another_run_made_pointless(
 
 
 @pytest.mark.release
-def test_a_silent_server_is_noticed_in_bounded_time(mortal: CassandraServer) -> None:
-    store = open_store(f"{mortal.url}?timeout_s=0.5&connect_timeout_s=0.5")
-    retry_until_available(lambda: store.write("silent", "s", 0, None, BORN, []))
-    mortal.pause()
-    try:
-        started = time.monotonic()
-        with pytest.raises(Unavailable):
-            store.write("silent", "s", 0, BORN, NEXT, [(b"k", b"1")])
-        assert time.monotonic() - started < PATIENCE_S / 3
-    finally:
-        mortal.resume()
-    assert retry_until_available(lambda: store.write("silent", "s", 0, BORN, NEXT, [(b"k", b"1")])) == NEXT
-    store.close()
-
-
-@pytest.mark.release
 def test_when_all_nodes_are_gone_names_are_looked_up_again(
     mortal: CassandraServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -475,19 +475,6 @@ def test_one_wrong_clock_at_the_very_beginning_makes_nothing_late() -> None:
     assert counted(trusting) == {"wrong": 1}
 
 
-def test_wrong_settings_are_named_with_their_place_before_anything_runs() -> None:
-    with pytest.raises(FlowError, match=r"test_filters_in_flows\.py:\d+: windows='ten seconds'"):
-        service_of(lambda words: words.distinct("first", "ten seconds"), "wrong")
-    with pytest.raises(FlowError, match="poison='dead_letter'"):
-        service_of(
-            lambda words: words.drop_stale("s", sequence=lambda _: 1, malformed="dead_letter"), "letters"
-        )
-    with pytest.raises(FlowError, match=r"py:\d+: guard='strict'; a JumpGuard"):
-        service_of(lambda words: words.deduplicate_by_key("g", 1, guard="strict"), "guard")
-    with pytest.raises(FlowError, match="already exists"):
-        service_of(lambda words: words.deduplicate_by_key("twice", 1).deduplicate_by_key("twice", 1), "twice")
-
-
 def test_a_record_without_a_number_becomes_a_dead_letter_record_and_the_rest_goes_on() -> None:
     service = service_of(
         lambda words: words.drop_stale("rising", sequence=sequence, malformed="dead_letter"),

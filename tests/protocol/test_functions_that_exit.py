@@ -16,8 +16,8 @@ from sqe_chain.engines.spark.tasks import _pack, _settled, _single
 from sqe_chain.engines.task import failure_of
 from sqe_chain.errors import ChainError, from_record
 from sqe_chain.flow import Flow
-from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
+from tests.support.user_functions import PLACES, Place, fed, like
 
 
 def leave(*_: object) -> Any:
@@ -46,79 +46,11 @@ EXITS = [leave, close, interrupt, cancel, parse]
 Function = Callable[..., Any]
 
 
-def nothing(state: dict[str, Any], value: object) -> None: ...
-
-
-def of_operators(flow: Flow, function: Function) -> None:
-    flow.source("in", bytes, raw=True).map(function).to("out", partitions=1)
-
-
-def of_keys_of_outputs(flow: Flow, function: Function) -> None:
-    flow.source("in", bytes, raw=True).to("out", key=function, partitions=1)
-
-
-def of_decoders(flow: Flow, function: Function) -> None:
-    flow.source("in", function, raw=True).to("out", partitions=1)
-
-
-def of_times(flow: Flow, function: Function) -> None:
-    flow.source("in", bytes, raw=True, timestamp=function).to("out", partitions=1)
-
-
-def of_keys(flow: Flow, function: Function) -> None:
-    flow.source("in", bytes, raw=True).aggregate("sum", key=function, state=dict, fold=nothing)
-
-
-def of_folds(flow: Flow, function: Function) -> None:
-    def fold(state: dict[str, Any], value: bytes) -> None:
-        function(value)
-
-    flow.source("in", bytes, raw=True).aggregate("sum", key=lambda _: "k", state=dict, fold=fold)
-
-
-def of_changes(flow: Flow, function: Function) -> None:
-    def fold(state: dict[str, Any], value: bytes) -> None:
-        state["n"] = 1
-
-    summed = flow.source("in", bytes, raw=True).aggregate("sum", key=lambda _: "k", state=dict, fold=fold)
-    summed.changes().map(function).to("out", partitions=1)
-
-
-def of_windows(flow: Flow, function: Function) -> None:
-    def fold(state: dict[str, Any], value: bytes) -> None:
-        function(value)
-
-    source = flow.source("in", bytes, raw=True)
-    source.windowed("sum", Tumbling(1_000), key=lambda _: "k", state=dict, fold=fold).to("out", partitions=1)
-
-
-def of_filters(flow: Flow, function: Function) -> None:
-    flow.source("in", bytes, raw=True).deduplicate("d", function, 0).to("out", partitions=1)
-
-
 @pytest.mark.parametrize("function", EXITS)
 @pytest.mark.parametrize("poison", ["stop", "dead_letter", "skip"])
-@pytest.mark.parametrize(
-    "declare",
-    [
-        of_operators,
-        of_keys_of_outputs,
-        of_decoders,
-        of_times,
-        of_keys,
-        of_folds,
-        of_changes,
-        of_windows,
-        of_filters,
-    ],
-)
-def test_it_ends_with_an_error_that_names_the_function(
-    declare: Callable[[Flow, Function], None], poison: Any, function: Function
-) -> None:
-    flow = Flow("leaving", state_partitions=1, poison=poison)
-    declare(flow, function)
-    rehearsal = Rehearsal(flow)
-    rehearsal.feed("in", b"1")
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_it_ends_with_an_error_that_names_the_function(place: Place, poison: Any, function: Function) -> None:
+    rehearsal = fed(place, like(place, function), poison)
     with pytest.raises(
         ChainError, match=rf"test_functions_that_exit.py:\d+: {function.__name__}\(\) has"
     ) as caught:
@@ -141,7 +73,7 @@ def test_ctrl_c_stays_what_it_is() -> None:
         signal.raise_signal(signal.SIGINT)
 
     flow = Flow("interrupted", state_partitions=1)
-    of_operators(flow, pressed)
+    flow.source("in", bytes, raw=True).map(pressed).to("out", partitions=1)
     rehearsal = Rehearsal(flow)
     rehearsal.feed("in", b"1")
     with pytest.raises(KeyboardInterrupt):

@@ -161,24 +161,6 @@ def test_what_cannot_be_decoded_stops_by_default(kind: str) -> None:
         rehearsal.batch()
 
 
-def test_a_decoder_that_raises_is_poison_of_its_message_only() -> None:
-    def decode(data: bytes) -> StringValue:
-        if data == b"bad":
-            raise Refused("no")
-        return word(data.decode())
-
-    flow = Flow("poisoned", poison="dead_letter")
-    flow.source("words", decode, raw=True).aggregate(
-        "letters", key=first_letter, state=StringValue, fold=append_word
-    )
-    rehearsal = Rehearsal(flow)
-    for value in (b"ant", b"bad", b"ape"):
-        rehearsal.log.append("words", 0, value)
-    rehearsal.run_until_caught_up()
-    assert stored_words(rehearsal) == {"a": "ant ape"}
-    assert values_sent_away(rehearsal) == [b"bad"]
-
-
 def test_a_null_key_at_a_stage_is_poison() -> None:
     flow = Flow("poisoned", poison="skip")
     flow.source("words", StringValue).aggregate("letters", state=StringValue, fold=append_word)

@@ -9,7 +9,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.chain import event_id, read_lane, root_position
-from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.errors import FlowError
 from sqe_chain.flow import Flow
 from sqe_chain.stages import Tumbling, WindowResult
 from sqe_chain.testing import Rehearsal
@@ -112,17 +112,6 @@ def test_long_runs_of_ordinary_messages_have_it_too(stage: bool, carrier: Any) -
             rehearsal.run_until_caught_up()
     times = [envelope.timestamp_ms // 7 for envelope in rehearsal.published("out")]
     assert sorted(times) == ([97, 98, 99, 197, 198, 199] if stage else list(range(200)))
-
-
-def test_what_the_function_raises_is_poison_and_names_it() -> None:
-    flow = Flow("orders", state_partitions=1)
-    hours_of(
-        flow, flow.source("in", dict, raw=True, timestamp=lambda order: order["when"], no_timestamp="record")
-    )
-    rehearsal = Rehearsal(flow)
-    rehearsal.feed("in", {"id": "a"})
-    with pytest.raises(PoisonError, match=r"in\[0\]@0 cannot be processed: KeyError: 'when'.*source 'in'"):
-        rehearsal.run_until_caught_up()
 
 
 def test_the_context_is_at_hand_and_shows_the_new_time_afterwards() -> None:

@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from sqe_chain.errors import ConfigurationError, Superseded, TableInconsistent
-from sqe_chain.features.settings import settings_of
+from sqe_chain.errors import ConfigurationError, Superseded
 from sqe_chain.ports import Flush, Sink, StateStore
 from sqe_chain.task.flushing import FLUSHED
 from sqe_chain.task.results import Job
@@ -171,20 +170,6 @@ def test_a_crash_at_every_call_of_the_table_while_it_is_created(tmp_path: Path, 
             assert number > 8
             return
     raise AssertionError("the first batch has more calls than that")
-
-
-def test_a_store_that_went_back_in_time_stops(tmp_path: Path) -> None:
-    pipeline = begun(tmp_path, 2)
-    copies = pipeline.service.copy_stores()
-    pipeline.service.run_until_caught_up()
-    rows = pipeline.rows()
-    pipeline.service.service = None
-    pipeline.service.roll_back(copies)
-    with pytest.raises(TableInconsistent, match="does not know"):
-        pipeline.service.start()
-    with pytest.raises(TableInconsistent, match="does not know"):
-        pipeline.service.start(settings_of(accept_rollback=True, allow_weak_durability=True, takeover=True))
-    assert pipeline.rows() == rows
 
 
 def test_headers_that_a_store_lost_are_redone_and_add_nothing(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import msgspec
 from sqe_chain.ext.tables import Column
 from sqe_chain.flow import Flow
 from sqe_chain.stages import Sessions, Tumbling
+from sqe_chain.testing import Rehearsal
 
 Gives = Literal["value", "truth", "values", "nothing"]
 
@@ -167,6 +169,13 @@ PLACES = (
     Place("timestamp of source", lambda flow, f: _to(flow.source("in", dict, raw=True, timestamp=f)), _n),
     Place("map", lambda flow, f: _to(_source(flow).map(f)), _same),
     Place("map after a stage", lambda flow, f: _to(_source(flow).deduplicate("d", _id, 0).map(f)), _same),
+    Place(
+        "map after changes",
+        lambda flow, f: _to(_source(flow).aggregate("a", key=_key, state=dict, fold=count).changes().map(f)),
+        _same,
+        blames_input=False,
+        number=_any,
+    ),
     Place("filter", lambda flow, f: _to(_source(flow).filter(f)), _yes, "truth"),
     Place("flat_map", lambda flow, f: _to(_source(flow).flat_map(f)), _values, "values"),
     Place("key_by", lambda flow, f: _source(flow).key_by(f).to("out", partitions=1), _key),
@@ -259,3 +268,21 @@ PLACES = (
         _id,
     ),
 )
+
+
+RECORDS = 6
+"""What `fed` feeds."""
+
+
+def like(place: Place, function: Any) -> Any:
+    """The function, which seems to take what the place's good one takes."""
+    function.__signature__ = inspect.signature(place.good)
+    return function
+
+
+def fed(place: Place, function: Callable[..., Any], poison: str, block: int | None = None) -> Rehearsal:
+    """A service with the function there, and records that call it."""
+    rehearsal = Rehearsal(place.flow(function, poison), block_records=block)
+    for number in [0, 10, 3, 4, 11, 5] if place.name.startswith("merge") else range(RECORDS):
+        rehearsal.feed("in", {"n": number}, key="of-record", timestamp_ms=number)
+    return rehearsal

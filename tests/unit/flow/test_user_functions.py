@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, NamedTuple, NewType, cast
@@ -10,21 +9,13 @@ from typing import Annotated, Any, NamedTuple, NewType, cast
 import pytest
 
 from sqe_chain.errors import FlowError, PoisonError
-from sqe_chain.testing import Rehearsal
-from tests.support.user_functions import PLACES, Place
+from tests.support.user_functions import PLACES, RECORDS, Place, fed, like
 
-RECORDS = 6
 WRONG = 3
 
 
 class Own(Exception):
     """An error of the user's own."""
-
-
-def like(place: Place, function: Any) -> Any:
-    """The function, which seems to take what the place's good one takes."""
-    function.__signature__ = inspect.signature(place.good)
-    return function
 
 
 def failing(place: Place, error: BaseException) -> Any:
@@ -36,13 +27,6 @@ def failing(place: Place, error: BaseException) -> Any:
         return place.good(*given)
 
     return like(place, function)
-
-
-def fed(place: Place, function: Callable[..., Any], poison: str, block: int | None = None) -> Rehearsal:
-    rehearsal = Rehearsal(place.flow(function, poison), block_records=block)
-    for number in [0, 10, 3, 4, 11, 5] if place.name.startswith("merge") else range(RECORDS):
-        rehearsal.feed("in", {"n": number}, key="of-record", timestamp_ms=number)
-    return rehearsal
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sqe_chain._proto.filters_pb2 import SqeMarks
 from sqe_chain.chain import next_position, root_position
 from sqe_chain.envelope.sqe_key import SqeKey
-from sqe_chain.errors import FlowError, TooManyLanes
+from sqe_chain.errors import TooManyLanes
 from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot
 from sqe_chain.stages.replays import EXPIRY_MS, SqeReplays
 from sqe_chain.stages.table import MemoryTable
@@ -250,12 +250,6 @@ def test_limits_stop_and_change_nothing() -> None:
     assert [replays.accept(enveloped(1, lane=lane)).forward for lane in (1, 2)] == [True, True]
     with pytest.raises(TooManyLanes, match="more than 2 lanes"):
         replays.accept(enveloped(1, lane=3))
-
-
-@pytest.mark.parametrize("settings", [{"expiry_ms": -1}, {"compat": "kuka"}])
-def test_settings_that_cannot_work_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(FlowError):
-        SqeReplays(MemoryTable(), **settings)
 
 
 # --- crashes and laws -----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqe_chain.chain import root_position
-from sqe_chain.errors import FlowError, PoisonError, TooManyLanes
+from sqe_chain.errors import PoisonError, TooManyLanes
 from sqe_chain.stages.record import Reason, Record, Spot
 from sqe_chain.stages.root_replays import RootReplays
 from sqe_chain.stages.table import MemoryTable
@@ -140,12 +140,6 @@ def test_too_many_roots_stop_and_change_nothing() -> None:
     with pytest.raises(TooManyLanes, match=r"more than 2 roots, now also from robot\.raw\[2\]"):
         replays.accept(made(5, partition=2))
     assert not replays.accept(made(5, partition=1, at=1)).forward
-
-
-def test_another_compat_is_refused() -> None:
-    wrong: Any = "sqe"
-    with pytest.raises(FlowError):
-        RootReplays(MemoryTable(), compat=wrong)
 
 
 # --- bounds ---------------------------------------------------------------------------------------

@@ -332,21 +332,6 @@ def test_an_extractor_that_raises_or_a_missing_epoch_is_malformed() -> None:
     assert run_batch(make, {}, [record]).verdicts[0].reason is Reason.MALFORMED
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"scope": "topic"},
-        {"malformed": "skip"},
-        {"window": -1},
-        {"window": MAX_WINDOW + 1},
-        {"compat": "sqe"},
-    ],
-)
-def test_settings_that_cannot_work_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(FlowError):
-        stage(**settings)(MemoryTable())
-
-
 # --- extractors -----------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqe_chain._proto.windows_pb2 import WindowsRow
-from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.errors import PoisonError
 from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import RowTable
 from sqe_chain.stages import timetable
@@ -162,17 +162,6 @@ def test_a_wrong_clock_closes_nothing_and_opens_nothing() -> None:
     verdicts, results = run(table, batch, Tumbling(10), guard=JumpGuard(max_jump_ms=100, policy="drop"))
     assert (verdicts, results) == ([True, False, True], [])
     assert windows_in(results_in(table.rows(), StringValue)) == [(b"k", Span(0, 10), "xx")]
-
-
-@pytest.mark.parametrize("options", [{"lateness_ms": -1}, {"retention_ms": -1}, {"guard": "hold"}])
-def test_settings_that_cannot_work_are_refused(options: dict[str, object]) -> None:
-    with pytest.raises(FlowError):
-        stage_on(MemoryTable(), Tumbling(10), **options)
-
-
-def test_sessions_need_merge() -> None:
-    with pytest.raises(FlowError, match="merge"):
-        WindowedAggregate(MemoryTable(), windows=Sessions(1), state=StringValue, fold=write)
 
 
 @dataclass
