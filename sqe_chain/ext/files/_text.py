@@ -23,6 +23,7 @@ MAX_ROW_BYTES: Final = 64 << 20
 """A longer row is taken for a file without line ends, or for a quote that is never closed."""
 
 _BOM: Final = b"\xef\xbb\xbf"
+"""The mark with which some programs begin UTF-8; it belongs to no row."""
 _encode: Final = msgspec.json.Encoder().encode
 
 csv.field_size_limit(
@@ -40,14 +41,14 @@ class JsonLines:
 
     def __iter__(self) -> Iterator[bytes]:
         """The rows: lines without their ends."""
-        if self.position == 0:
-            self.position = _skip_mark(self.stream)
-        read = self.stream.readline
+        read, mark = self.stream.readline, b"" if self.position else _BOM
         while line := read(MAX_ROW_BYTES + 1):
             if len(line) > MAX_ROW_BYTES:
                 raise _too_long(self.path, self.position)
             self.position += len(line)
-            if not line.isspace():
+            if mark:
+                line, mark = line.removeprefix(mark), b""
+            if line and not line.isspace():
                 yield line.rstrip(b"\r\n")
 
     def walk(self) -> Iterator[object]:
@@ -79,7 +80,7 @@ class CsvRows:
         self, path: str, stream: io.BufferedIOBase, how: Csv, columns: tuple[str, ...] = (), position: int = 0
     ) -> None:
         self._path, self._stream, self._how = path, stream, how
-        self._row_begin = self._end = self.position = position or _skip_mark(stream)
+        self._row_begin = self._end = self.position = position
         self._ended = False
         escape = how.escape or None
         self._reader = csv.reader(
@@ -141,19 +142,20 @@ class CsvRows:
         return names
 
     def _lines(self) -> Iterator[str]:
-        read, encoding = self._stream.readline, self._how.encoding
+        read, encoding, mark = self._stream.readline, self._how.encoding, b"" if self._end else _BOM
         while line := read(MAX_ROW_BYTES + 1):
             self._end += len(line)
             if self._end - self._row_begin > MAX_ROW_BYTES:
                 raise _too_long(self._path, self._row_begin)
             try:
-                text = line.decode(encoding, "surrogateescape")
+                text = line.removeprefix(mark).decode(encoding, "surrogateescape")
             except UnicodeError as error:  # a sequence of several bytes that is cut off
                 raise UnreadableFile(
                     f"{self._path}: the row at byte {self._row_begin:,} is not {encoding}: {error}. Correct the file, or declare "
                     "Csv(encoding=...)"
                 ) from error
             yield text
+            mark = b""
         self._ended = True
 
     def _as_it_is(self, fields: list[str]) -> bytes:
@@ -162,15 +164,6 @@ class CsvRows:
             return text.encode(self._how.encoding, "surrogateescape")
         except UnicodeError:  # it does not write all that it reads
             return text.encode("utf-8", "surrogatepass")
-
-
-def _skip_mark(stream: io.BufferedIOBase) -> int:
-    """Skip the mark with which some programs begin UTF-8; returns its length, 0 if there is none."""
-    # Of what is at the beginning `peek` gives at least a few bytes, on any file that is not shorter.
-    peek = getattr(stream, "peek", None)
-    if peek is not None and peek(len(_BOM))[: len(_BOM)] == _BOM:
-        return len(stream.read(len(_BOM)))
-    return 0
 
 
 def _too_long(path: str, position: int) -> UnreadableFile:

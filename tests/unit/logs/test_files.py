@@ -481,6 +481,8 @@ def test_a_quote_that_is_never_closed_is_named(tmp_path: Path, text: str) -> Non
         ("bom.csv.gz", gzip.compress(b"\xef\xbb\xbfa,b\r\n1,2\r\n"), 1),
         ("crlf.csv", b'\xef\xbb\xbfa,b\r\n1,"x\r\ny"\r\n\r\n2,z', 2),
         ("bom.jsonl", b'\xef\xbb\xbf{"a": 1}\n', 1),
+        ("bom-in-members.jsonl.gz", gzip.compress(b"\xef") + gzip.compress(b'\xbb\xbf{"a": 1}\n'), 1),
+        ("bom-in-members.csv.gz", gzip.compress(b"\xef") + gzip.compress(b"\xbb\xbfa,b\r\n1,2\r\n"), 1),
         ("broken.jsonl", b'{"a": 1}\n{"a":', 2),
         ("members.jsonl.gz", gzip.compress(b'{"a": 1}\n') + gzip.compress(b'{"a": 2}\n'), 2),
         ("frames.jsonl.zst", 2 * pa.compress(b'{"a": 1}\n', "zstd", asbytes=True), 2),
@@ -488,7 +490,7 @@ def test_a_quote_that_is_never_closed_is_named(tmp_path: Path, text: str) -> Non
         ("mark.csv", b"\xef\xbb\xbf", 0),
         ("nothing.csv.gz", gzip.compress(b""), 0),
     ],
-    ids=range(9),
+    ids=range(11),
 )
 def test_files_of_other_programs(tmp_path: Path, name: str, content: bytes, count: int) -> None:
     (tmp_path / name).write_bytes(content)
