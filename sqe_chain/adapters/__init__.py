@@ -64,21 +64,18 @@ def open_store(url: str, **options: str) -> StateStore:
         ConfigurationError: unknown scheme or option, a driver that is not installed, a bad address.
     """
     address = Address.parse(url, options)
-    if address.scheme in SCHEMES:
-        return _built_in(address)
     others = installed(ENTRY_POINTS)
-    if address.scheme not in others:
+    opener: Callable[[Address], StateStore]
+    if address.scheme in SCHEMES:
+        module, extra = SCHEMES[address.scheme]
+        with needing(f"{address.scheme}://", extra):
+            opener = importlib.import_module(module).open_address
+    elif address.scheme in others:
+        opener = load(ENTRY_POINTS, address.scheme)
+    else:
         known = ", ".join(f"{scheme}://" for scheme in (*SCHEMES, *sorted(others)))
         raise ConfigurationError(
             f"no store is known for {address.scheme or 'an address without scheme'}"
             f"{'://' if address.scheme else ''}; use one of {known}"
         )
-    opener: Callable[[Address], StateStore] = load(ENTRY_POINTS, address.scheme)
-    return opener(address)
-
-
-def _built_in(address: Address) -> StateStore:
-    module, extra = SCHEMES[address.scheme]
-    with needing(f"{address.scheme}://", extra):
-        opener: Callable[[Address], StateStore] = importlib.import_module(module).open_address
     return opener(address)

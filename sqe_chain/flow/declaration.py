@@ -147,9 +147,7 @@ def row_codec(what: str, codec: Codec[Any], file_format: Format, where: str) -> 
         FlowError: such values are not made of columns, or a package is missing.
     """
     with refused_at(f"{where}: {what}"):
-        codec_of_rows: Codec[Any] = load(WINGS, "file-rows", "files")(
-            codec, csv=file_format == "csv", typed=file_format == "parquet"
-        )
+        codec_of_rows: Codec[Any] = load(WINGS, "file-rows", "files")(codec, file_format)
     return codec_of_rows
 
 

@@ -157,7 +157,8 @@ def test_a_migration_waits_for_one_that_died(cassandra_url: str, monkeypatch: py
     store = opened(cassandra_url.replace("/sqe_chain", "/dies"))
     client = CassandraClient.of_this_process(store.settings)
     store.make_schema({"": 1})
-    assert client.compare_and_set([(schema._claim("dies.sqe_schema"), ("somebody", 3))])
+    claim = "UPDATE dies.sqe_schema USING TTL 60 SET holder = ? WHERE name = 'sqe-chain' IF version = ? AND holder = null"
+    assert client.compare_and_set([(claim, ("somebody", 3))])
     monkeypatch.setattr(schema, "_WAIT_S", 1)
     both = (*schema.MIGRATIONS, NEXT)
     with pytest.raises(Unavailable, match="another program"):

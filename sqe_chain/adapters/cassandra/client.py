@@ -9,6 +9,7 @@ import socket
 import ssl
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -112,7 +113,7 @@ class CassandraClient:
     def of_this_process(cls, settings: CassandraSettings) -> CassandraClient:
         """The process's own client for these settings; a forked child gets a new one."""
         key = (os.getpid(), settings)
-        with _locks[0]:
+        with _locks[os.getpid()]:
             client = _clients.get(key)
             if client is not None and client.lost:
                 _clients.pop(key)._cluster.shutdown()  # noqa: SLF001 - the class's own
@@ -124,7 +125,7 @@ class CassandraClient:
     @classmethod
     def forget(cls, settings: CassandraSettings) -> None:
         """Close the process's connections, if there are any."""
-        with _locks[0]:
+        with _locks[os.getpid()]:
             client = _clients.pop((os.getpid(), settings), None)
         if client is not None:
             client._cluster.shutdown()  # noqa: SLF001 - the class's own
@@ -314,12 +315,5 @@ def _ssl_context(settings: CassandraSettings) -> ssl.SSLContext:
 
 
 _clients: dict[tuple[int, CassandraSettings], CassandraClient] = {}
-_locks: list[threading.Lock] = [threading.Lock()]
-
-
-def _unlock() -> None:
-    # A thread that held the lock does not exist in the child.
-    _locks[0] = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_unlock)
+_locks: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
+"""By process: the thread that held the lock of the parent does not exist in a forked child."""

@@ -163,9 +163,10 @@ def migrate(
     client.compare_and_set(
         [(f"INSERT INTO {table} (name, version) VALUES ('sqe-chain', 0) IF NOT EXISTS", ())]
     )
-    mine = str(
-        uuid.uuid4()
-    )  # this program's claim differs from that of another, which took it when it had expired
+    row = "WHERE name = 'sqe-chain' IF version = ?"
+    claim = f"UPDATE {table} USING TTL {_CLAIM_S} SET holder = ? {row} AND holder = null"
+    release = f"UPDATE {table} SET version = ?, holder = null {row} AND holder = ?"
+    mine = str(uuid.uuid4())  # another program may take the claim when it has expired
     deadline = time.monotonic() + _WAIT_S
     while True:
         current = version(client) or 0
@@ -173,30 +174,16 @@ def migrate(
         if not missing:
             check(client, migrations)
             return done
-        if client.compare_and_set([(_claim(table), (mine, current))]):
+        if client.compare_and_set([(claim, (mine, current))]):
             migration = missing[0]
             for statement in migration.statements:
                 client.change_schema(statement.format(keyspace=keyspace))
-            if client.compare_and_set([(_release(table), (migration.number, current, mine))]):
+            if client.compare_and_set([(release, (migration.number, current, mine))]):
                 done.append(f"tables of keyspace {keyspace}: version {migration.number}")
         elif time.monotonic() > deadline:
             raise Unavailable(f"{client.settings}: another program is changing the tables; try again later")
         else:
             time.sleep(_POLL_S)
-
-
-def _claim(table: str) -> str:
-    return (
-        f"UPDATE {table} USING TTL {_CLAIM_S} SET holder = ? WHERE name = 'sqe-chain' "
-        "IF version = ? AND holder = null"
-    )
-
-
-def _release(table: str) -> str:
-    return (
-        f"UPDATE {table} SET version = ?, holder = null WHERE name = 'sqe-chain' "
-        "IF version = ? AND holder = ?"
-    )
 
 
 def _make_keyspace(client: CassandraClient, replication: Mapping[str, int]) -> list[str]:

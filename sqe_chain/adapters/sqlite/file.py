@@ -71,14 +71,17 @@ CREATE TABLE IF NOT EXISTS witnesses (
 """
 """How many states a cell had when the run wrote it last; an older version of the library, which writes none, is another run."""
 
-_TRY_AGAIN: Final = frozenset((
-    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM,
-    sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_INTERRUPT,
-))  # fmt: skip
-_SETTINGS: Final = frozenset((
-    sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_AUTH, sqlite3.SQLITE_NOLFS,
-))  # fmt: skip
+_MEANINGS: Final = {code: meaning for meaning, codes in (
+    (Meaning.TRY_AGAIN, (
+        sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_INTERRUPT,
+    )),
+    (Meaning.SETTINGS, (
+        sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_AUTH, sqlite3.SQLITE_NOLFS,
+    )),
+) for code in codes}  # fmt: skip
+"""Primary code of an error -> what it means. A code that is missing is a programming error."""
 
 
 def absolute(path: str) -> str:
@@ -106,14 +109,7 @@ def error_for(error: BaseException, path: str) -> ChainError | None:
     primary = code & 0xFF
     if primary == sqlite3.SQLITE_CORRUPT:
         return StoreInconsistent(f"{text}; the file is damaged: restore it, or {START_OVER}")
-    return error_of(
-        Meaning.TRY_AGAIN
-        if primary in _TRY_AGAIN
-        else Meaning.SETTINGS
-        if primary in _SETTINGS
-        else Meaning.PROGRAM,
-        text,
-    )
+    return error_of(_MEANINGS.get(primary, Meaning.PROGRAM), text)
 
 
 class SqliteFile:

@@ -131,14 +131,11 @@ class Catalog:
         """
         matches: set[str] = set()
         for pattern in self._source.patterns:
-            if os.path.isfile(pattern):  # noqa: PTH113 - unlike Path's it never raises
-                matches.add(pattern)
-                continue
-            if not MAGIC & set(pattern):
+            if os.path.isfile(pattern) or not MAGIC & set(pattern):  # noqa: PTH113 - unlike Path's it never raises
                 self._check_no_folder(pattern)
                 matches.add(pattern)
-                continue
-            matches.update(matching(pattern))
+            else:
+                matches.update(matching(pattern))
         return iter(sorted(matches))
 
     def _check_no_folder(self, path: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
@@ -146,7 +147,7 @@ class FilesLog(Log):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled without what was found out about files."""
-        return _unpickle, (self.sources, self.base, self._skip_bad)
+        return partial(FilesLog, skip_bad=self._skip_bad), (self.sources, self.base)
 
     def __repr__(self) -> str:
         return f"FilesLog({', '.join(self.sources)}; {self.base!r})"
@@ -281,7 +282,3 @@ class FilesLog(Log):
         if rows is None:
             raise gone(topic)
         return rows
-
-
-def _unpickle(sources: Mapping[str, FileSource], base: Log, skip_bad: bool) -> FilesLog:  # noqa: FBT001 - as pickle calls it
-    return FilesLog(sources, base, skip_bad=skip_bad)

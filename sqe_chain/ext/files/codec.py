@@ -34,8 +34,7 @@ class Rows(Codec[Value]):
 
     Args:
         codec: of the type.
-        csv: rows come from CSV.
-        typed: rows come from columns with types, as in Parquet: a number in them is not rounded to a narrower one.
+        form: where rows come from: a number of a column with a type, as in Parquet, is not rounded to a narrower one.
 
     Raises:
         ConfigurationError: values of this type are not made of columns.
@@ -44,15 +43,14 @@ class Rows(Codec[Value]):
     name: ClassVar[str] = "rows"
     self_describing: ClassVar[bool] = True
 
-    def __init__(self, codec: Codec[Value], *, csv: bool, typed: bool = False) -> None:
+    def __init__(self, codec: Codec[Value], form: Format) -> None:
         super().__init__(codec.python_type)
-        self._codec = codec
-        self._format: Format = "csv" if csv else "parquet" if typed else "jsonl"
-        self._read = _reader_of(codec, self._format)
+        self._codec, self._format = codec, form
+        self._read = _reader_of(codec, form)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A decoder cannot be pickled
-        return _unpickle, (self._codec, self._format)
+        return Rows, (self._codec, self._format)
 
     def encode(self, value: Value) -> bytes:
         return self._codec.encode(value)
@@ -78,10 +76,6 @@ class Rows(Codec[Value]):
     def misread(self, was: str, shape: Shape) -> str:  # type: ignore[override] # a shape is a mapping
         del was, shape  # rows name their columns: one that does not fit the type is found by itself
         return ""
-
-
-def _unpickle(codec: Codec[Value], form: Format) -> Rows[Value]:
-    return Rows(codec, csv=form == "csv", typed=form == "parquet")
 
 
 def _reader_of(codec: Codec[Any], form: Format) -> Callable[[bytes], Any]:

@@ -84,23 +84,8 @@ class ChunkInfo:
 
     def to_plain(self) -> dict[str, object]:
         """As JSON holds it."""
-        name = self.name
-        return {  # by hand: `asdict` copies each cell
-            "name": {
-                "table": name.table,
-                "version": name.version,
-                "partition_key": name.partition_key.hex(),
-                "chunk_id": name.chunk_id,
-            },
-            "start_key": self.start_key,
-            "end_key": self.end_key,
-            "rows": self.rows,
-            "crc32": self.crc32,
-            "content_hash": self.content_hash,
-            "minimum": dict(self.minimum),
-            "maximum": dict(self.maximum),
-            "compacted": self.compacted,
-        }
+        name = _fields_of(self.name) | {"partition_key": self.name.partition_key.hex()}
+        return _fields_of(self) | {"name": name}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
@@ -116,6 +101,11 @@ class ChunkInfo:
                 "compacted": compacted and (compacted[0], compacted[1]),
             }
         )
+
+
+def _fields_of(record: ChunkName | ChunkInfo) -> dict[str, object]:
+    """The fields of a record, in their order. Not by `asdict`, which copies each cell."""
+    return {name: getattr(record, name) for name in record.__slots__}
 
 
 class ChunkIndex:

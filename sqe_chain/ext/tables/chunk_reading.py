@@ -221,9 +221,7 @@ def may_matter(
     chosen = []
     for same in by_key.values():
         kept = [chunk for chunk in same if may_hold(_bounds_of(chunk.info), others)]
-        rest = [chunk for chunk in same if not may_hold(_bounds_of(chunk.info), others)]
-        chosen += kept
-        chosen += [chunk for chunk in rest if any(_meet(chunk.info, other.info) for other in kept)]
+        chosen += [chunk for chunk in same if any(_meet(chunk.info, other.info) for other in kept)]
     return chosen
 
 

@@ -25,10 +25,9 @@ from sqe_chain.ext.tables.arrow import OWN
 from sqe_chain.ext.tables.chunk import ChunkInfo
 from sqe_chain.ext.tables.chunk_reading import ChunkSnapshot, chunk_id_in, name_in
 from sqe_chain.ext.tables.chunk_rows import ChunkRows, ChunkSet, Definition, IndexRow, PartHead, Piece
-from sqe_chain.ext.tables.chunk_sets import Blob, PackedChunk
+from sqe_chain.ext.tables.chunk_sets import PackedChunk
 from sqe_chain.ext.tables.columns import type_name
 from sqe_chain.ext.tables.files import TableFile
-from sqe_chain.ext.tables.memtable import Flushed
 from sqe_chain.ext.tables.storage import (
     Conflict,
     Head,
@@ -82,9 +81,6 @@ class ChunkTable(Storage):
         before = snapshot.definition
         if not self.rows.define(before, replace(before, columns=(*before.columns, *_columns(columns)))):
             raise Conflict(f"{self}: its columns were changed")
-
-    def files_of(self, flushed: Flushed) -> list[TableFile]:
-        return chunk_sets.files_of(flushed)
 
     def path(self, part: int, chunk_id: str, number: int, digest: str) -> str:
         return f"{part}/{chunk_id}-{number:04d}-{digest}"
@@ -213,13 +209,12 @@ def _chunk_set(file: StoredFile) -> ChunkSet:
 
 
 def _pieces(chunk: PackedChunk, name: str) -> list[Piece]:
-    return [piece for blob in chunk.blobs for piece in _cut(blob, chunk.info.name.partition_key, name)]
-
-
-def _cut(blob: Blob, partition_key: bytes, name: str) -> Iterator[Piece]:
-    for number, start in enumerate(range(0, len(blob.data), PIECE_BYTES)):
-        data = blob.data[start : start + PIECE_BYTES]
-        yield Piece(partition_key, name, blob.column, blob.block, number, data)
+    key = chunk.info.name.partition_key
+    return [
+        Piece(key, name, blob.column, blob.block, number, blob.data[start : start + PIECE_BYTES])
+        for blob in chunk.blobs
+        for number, start in enumerate(range(0, len(blob.data), PIECE_BYTES))
+    ]
 
 
 def _index_row(chunk: PackedChunk, name: str, pieces: int) -> IndexRow:

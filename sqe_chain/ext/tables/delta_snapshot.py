@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,14 +68,16 @@ def damage_in(table: Path) -> str | None:
     log = table / "_delta_log"
     entries = {int(path.stem): path for path in log.glob("*.json") if _is_entry(path)}
     for number, path in sorted(entries.items()):
-        if _is_cut(path):
+        try:
+            infinite = _has_infinity(path)
+        except ValueError:
             if number == max(entries):
                 return (
                     f"{path} is not whole: if power was lost while it was written, nothing in it was acknowledged: move it away, and start again. "
                     "Should something have been, that is noticed then"
                 )
             return f"{path} is damaged, and later versions build on it: restore the table and the store as they were at the same time"
-        if _has_infinity(path):
+        if infinite:
             return (
                 f"{path} has Infinity in its statistics, which is no JSON; an earlier version of this library has written it: replace Infinity and "
                 "-Infinity there by null, which changes no rows"
@@ -95,24 +97,12 @@ def _is_entry(path: Path) -> bool:
     return len(path.stem) == _DIGITS and path.stem.isdigit()
 
 
-def _actions(path: Path) -> Iterator[Any]:
-    """The actions of an entry, one on a line. A text may hold other line ends of Python."""
-    return map(json.loads, path.read_text("utf-8").strip("\n").split("\n"))
-
-
-def _is_cut(path: Path) -> bool:
-    try:
-        list(_actions(path))
-    except ValueError:
-        return True
-    return False
-
-
 def _has_infinity(path: Path) -> bool:
-    """Whether an entry has statistics that Python takes for JSON, and delta-rs does not."""
+    """Whether an entry has statistics that Python takes for JSON, and delta-rs does not. Raises ValueError: it is not whole."""
     constants: list[str] = []
-    for action in _actions(path):
-        json.loads(action.get("add", {}).get("stats") or "null", parse_constant=constants.append)
+    for line in path.read_text("utf-8").strip("\n").split("\n"):  # a text may hold other line ends of Python
+        statistics = json.loads(line).get("add", {}).get("stats")
+        json.loads(statistics or "null", parse_constant=constants.append)
     return bool(constants)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.tables.schema import TableSchema
-from sqe_chain.ext.tables.storage import Storage, TableDeclaration
+from sqe_chain.ext.tables.storage import Snapshot, TableDeclaration
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,10 @@ class StatePartition:
     files: int = 0
     rows: int = 0
     size: int = 0
+
+    def __add__(self, other: StatePartition) -> StatePartition:
+        """Both together."""
+        return StatePartition(self.files + other.files, self.rows + other.rows, self.size + other.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,29 +56,15 @@ class Description:
     @property
     def total(self) -> StatePartition:
         """All files together."""
-        parts = list(self.state_partitions.values())
-        return StatePartition(
-            sum(part.files for part in parts),
-            sum(part.rows for part in parts),
-            sum(part.size for part in parts),
-        )
+        return sum(self.state_partitions.values(), StatePartition())
 
 
-def describe(storage: Storage, schema: TableSchema) -> Description:
-    """Describe a table.
-
-    Raises:
-        ConfigurationError: there is no table.
-        Unavailable: no answer.
-    """
-    snapshot = storage.snapshot()
-    if snapshot is None:
-        raise ConfigurationError(f"{storage}: there is no table")
+def describe(snapshot: Snapshot, schema: TableSchema) -> Description:
+    """Describe a table that has this schema."""
     table = TableDeclaration.of(snapshot)
-    parts: dict[int, StatePartition] = {}
+    parts: dict[int, StatePartition] = defaultdict(StatePartition)
     for file in snapshot.files():
-        before = parts.get(file.part, StatePartition())
-        parts[file.part] = StatePartition(before.files + 1, before.rows + file.rows, before.size + file.size)
+        parts[file.part] += StatePartition(1, file.rows, file.size)
     return Description(
         table.flow,
         table.stage,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 
@@ -40,7 +40,7 @@ class OverwritingSink(TableSink, ReplacingSink):
         self._check_number(snapshot, flush.part, head, flush.known)
         staged = self._put(flush, files)
         count = StagedCount.of(flush.known, since).with_files(flush.number, len(staged))
-        known = known_of(snapshot, head.number, count.to_json())
+        known = known_of(snapshot, head.number, count)
         return Staged(sum(file.rows for file in files), known, told_of(staged))
 
     def check_staged(self, replacement: Replacement) -> list[str]:
@@ -87,8 +87,7 @@ class OverwritingSink(TableSink, ReplacingSink):
         return bool(done)
 
 
-@dataclass(frozen=True, slots=True)
-class StagedCount:
+class StagedCount(NamedTuple):
     """The staged part of an overwrite in a state partition: a consistency check that no file is missing."""
 
     since: int  # number of the plan that has begun it
@@ -96,7 +95,7 @@ class StagedCount:
     last: int = -1  # number of the last plan that has staged one
 
     @classmethod
-    def of(cls, known: bytes | None, since: int) -> StagedCount:
+    def of(cls, known: bytes | None, since: int) -> Self:
         """The count that the store has for this overwrite; an abandoned earlier one does not count."""
         told = json.loads(known).get("staged") if known is not None else None
         return cls(*told) if told is not None and told[0] == since else cls(since)
@@ -104,10 +103,6 @@ class StagedCount:
     def with_files(self, number: int, files: int) -> StagedCount:
         """With the files of a plan; a plan that is repeated counts once."""
         return self if number == self.last else StagedCount(self.since, self.files + files, number)
-
-    def to_json(self) -> list[int]:
-        """As the store keeps it."""
-        return [self.since, self.files, self.last]
 
 
 def told_of(files: Sequence[StoredFile]) -> bytes:

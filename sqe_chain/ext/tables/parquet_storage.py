@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import astuple
 from typing import Any, Final
 
 import pyarrow as pa
@@ -13,8 +14,7 @@ import pyarrow.parquet as pq
 from sqe_chain.errors import TableAltered
 from sqe_chain.ext.tables.arrow import PARTITION, SEQUENCE
 from sqe_chain.ext.tables.chunk import ChunkInfo
-from sqe_chain.ext.tables.files import TableFile, chunk_id_in, chunks_in, compacted_name, files_of, name_of
-from sqe_chain.ext.tables.memtable import Flushed
+from sqe_chain.ext.tables.files import TableFile, chunk_id_in, chunks_in, compacted_name, name_of
 from sqe_chain.ext.tables.pruning import group_may_hold
 from sqe_chain.ext.tables.storage import (
     AFTER_A_LOSS,
@@ -36,21 +36,17 @@ _NOT_OURS: Final = (pa.ArrowException, OSError, KeyError, TypeError, ValueError)
 
 
 def _markers(flow: str, stage: str, part: int) -> list[str]:
-    """Names of the markers of one state partition: of number and id of the plan, of epoch and run."""
+    """Names of the markers of one state partition, in the order of `Head`."""
     number = f"sqe-chain/{flow}/{stage}/{part}"
     return [number, f"{number}/plan", f"{number}/epoch", f"{number}/run"]
 
 
 def _set_to(flow: str, stage: str, heads: Mapping[int, Head]) -> dict[str, int]:
     """The markers as a commit sets them: what is None is left as it is."""
-    each = (
-        pair
-        for part, head in heads.items()
-        for pair in zip(
-            _markers(flow, stage, part), (head.number, head.plan, head.epoch, head.run), strict=True
-        )
-    )
-    return {name: value for name, value in each if value is not None}
+    numbers: dict[str, int | None] = {}
+    for part, head in heads.items():
+        numbers |= zip(_markers(flow, stage, part), astuple(head), strict=True)
+    return {name: number for name, number in numbers.items() if number is not None}
 
 
 def heads_of(
@@ -87,9 +83,6 @@ class ParquetStorage(Storage):
 
     address: str = ""
 
-    @abstractmethod
-    def snapshot(self) -> OwnSnapshot: ...
-
     def uri(self, path: str) -> str:
         return f"{self.address.rstrip('/')}/{path}"
 
@@ -103,9 +96,6 @@ class ParquetStorage(Storage):
             return None
 
     @abstractmethod
-    def absent(self, files: Sequence[StoredFile]) -> list[str]: ...
-
-    @abstractmethod
     def commit_markers(self, snapshot: OwnSnapshot, markers: Mapping[str, int], change: TableChange) -> None:
         """Add and remove the files of a change and set markers, all in one step.
 
@@ -114,9 +104,6 @@ class ParquetStorage(Storage):
         Raises:
             Conflict: one of the markers was set since the snapshot, or the columns were changed. Nothing was done.
         """
-
-    def files_of(self, flushed: Flushed) -> list[TableFile]:
-        return files_of(flushed)
 
     def path(self, part: int, chunk_id: str, number: int, digest: str) -> str:
         return f"{PARTITION}={part}/{name_of(chunk_id, number, digest)}"

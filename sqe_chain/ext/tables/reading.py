@@ -244,7 +244,8 @@ class Table:
             ConfigurationError: there is no table.
             Unavailable: no answer.
         """
-        return describe(self._storage, self.schema())
+        snapshot = self._snapshot()
+        return describe(snapshot, _schema_in(snapshot, self._storage))
 
     def vacuum(self, *, retain_hours: int = 168) -> list[str]:
         """Delete files that no version of the last hours needs.

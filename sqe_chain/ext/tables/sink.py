@@ -11,7 +11,7 @@ run of the writer. It is made only on a head that allows it, and the table refus
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -88,13 +88,10 @@ class TableSink(Sink):
         self._check_untouched(snapshot, flow, stage, everything=True, since=since)
         self._check_whole(snapshot)
         heads = snapshot.heads(flow, stage, sorted(claim.known))
-        mine = word(claim.run_id)
         for part, head in heads.items():
-            if head.epoch > claim.epoch or (head.epoch == claim.epoch and head.run != mine):
-                raise Superseded(
-                    f"{self.storage}: a run with epoch {head.epoch} has claimed it, this one has {claim.epoch}"
-                )
+            self._check_not_superseded(head, claim, part)
             self._check_history(snapshot, part, head, claim.known[part], claim.plans)
+        mine = word(claim.run_id)
         claimed = {part: replace(head, epoch=claim.epoch, run=mine) for part, head in heads.items()}
         self.storage.commit(snapshot, TableChange("claim", flow, stage, heads, claimed))
 
@@ -117,7 +114,11 @@ class TableSink(Sink):
         self, flush: Flush | Replacement, known: Mapping[int, bytes | None]
     ) -> tuple[Snapshot, dict[int, Head]]:
         """The newest snapshot and its heads. This run is their owner, and no other program has written."""
-        snapshot = self._opened(flush)
+        snapshot: Snapshot | None = self.storage.snapshot_again()
+        if snapshot is None:
+            raise TableInconsistent(
+                f"{self.storage}: the table is gone, while stage {flush.stage!r} of flow {flush.flow!r} writes to it; {RESTORE_BOTH}"
+            )
         heads = snapshot.heads(flush.flow, flush.stage, sorted(known))
         for part, head in heads.items():
             self._check_owner(head, flush, part)
@@ -169,14 +170,6 @@ class TableSink(Sink):
         return TableDeclaration(
             flow_of(flow), stage, self.version, parts, *keys
         )  # readers of one flow share it
-
-    def _opened(self, flush: Flush | Replacement) -> Snapshot:
-        snapshot: Snapshot | None = self.storage.snapshot_again()
-        if snapshot is None:
-            raise TableInconsistent(
-                f"{self.storage}: the table is gone, while stage {flush.stage!r} of flow {flush.flow!r} writes to it; {RESTORE_BOTH}"
-            )
-        return snapshot
 
     def _check_writer(self, snapshot: Snapshot, flow: str, stage: str) -> None:
         try:
@@ -251,24 +244,30 @@ class TableSink(Sink):
                 f"{self.storage}: {len(lost)} of its files are gone or have another size, such as {lost[0]}: {AFTER_A_LOSS}"
             )
 
-    def _check_owner(self, head: Head, flush: Flush | Replacement, part: int) -> None:
-        epoch = head.epoch
-        if epoch > flush.epoch or (epoch == flush.epoch and head.run != word(flush.run_id)):
+    def _check_not_superseded(self, head: Head, run: SinkClaim | Flush | Replacement, part: int) -> None:
+        if head.epoch > run.epoch or (head.epoch == run.epoch and head.run != word(run.run_id)):
             raise Superseded(
-                f"{self.storage}, state partition {part}: a run with epoch {epoch} has claimed it, this one has {flush.epoch}"
+                f"{self.storage}, state partition {part}: a run with epoch {head.epoch} has claimed it, this one has {run.epoch}"
             )
-        if epoch < flush.epoch:
-            raise TableInconsistent(
-                f"{self.storage}, state partition {part}: claimed with epoch {flush.epoch} by this run, now {epoch}: the "
-                f"table went back in time; {RESTORE_BOTH}"
+
+    def _check_owner(self, head: Head, flush: Flush | Replacement, part: int) -> None:
+        self._check_not_superseded(head, flush, part)
+        if head.epoch < flush.epoch:
+            raise self._inconsistent(
+                part,
+                f"claimed with epoch {flush.epoch} by this run, now {head.epoch}: the table went back in time",
             )
+
+    def _inconsistent(self, part: int, what: str) -> TableInconsistent:
+        """The error for a table and a store that are of several times."""
+        return TableInconsistent(f"{self.storage}, state partition {part}: {what}; {RESTORE_BOTH}")
 
     def _check_same_plan(self, head: Head, flush: Flush | Replacement, part: int) -> None:
         """Check that the plan in the table is this one. Later plans were checked by `claim`."""
         if head.number == flush.number and head.plan != word(flush.plan_id):
-            raise TableInconsistent(
-                f"{self.storage}, state partition {part}: holds the rows of another plan {flush.number} than {flush.plan_id}: two "
-                f"histories are mixed, the store went back in time; {RESTORE_BOTH}"
+            raise self._inconsistent(
+                part,
+                f"holds the rows of another plan {flush.number} than {flush.plan_id}: two histories are mixed, the store went back in time",
             )
 
     def _check_number(self, snapshot: Snapshot, part: int, head: Head, known: bytes | None) -> int | None:
@@ -282,9 +281,9 @@ class TableSink(Sink):
             )
         number, expected = head.number, told["plan"]
         if expected is not None and (number is None or number < expected):
-            raise TableInconsistent(
-                f"{self.storage}, state partition {part}: rows up to plan {expected} were flushed, and it holds those up to "
-                f"{number}: the table went back in time; {RESTORE_BOTH}"
+            raise self._inconsistent(
+                part,
+                f"rows up to plan {expected} were flushed, and it holds those up to {number}: the table went back in time",
             )
         return None if number == expected else number
 
@@ -297,9 +296,10 @@ class TableSink(Sink):
             return
         plan_id = plans.get(number)
         if plan_id is None or head.plan != word(plan_id):
-            raise TableInconsistent(
-                f"{self.storage}, state partition {part}: holds rows of a plan {number} that the store does not know. The store "
-                f"went back in time, or the flow was forgotten and begun again; {RESTORE_BOTH}"
+            raise self._inconsistent(
+                part,
+                f"holds rows of a plan {number} that the store does not know. The store went back in time, or the flow was forgotten "
+                "and begun again",
             )
 
 
@@ -325,7 +325,7 @@ def head_of(flush: Flush | Replacement) -> Head:
     return Head(flush.number, word(flush.plan_id), flush.epoch, word(flush.run_id))
 
 
-def known_of(snapshot: Snapshot, number: int | None, staged: list[int] | None = None) -> bytes:
+def known_of(snapshot: Snapshot, number: int | None, staged: Sequence[int] | None = None) -> bytes:
     """What the store keeps. The version is that of the snapshot: another program may have written before the commit."""
     told: dict[str, Any] = {"plan": number, "table": snapshot.table_id, "version": snapshot.version}
     return json.dumps(told | ({} if staged is None else {"staged": staged})).encode()

@@ -237,6 +237,7 @@ class Storage(Protocol):
 
     def files_of(self, flushed: Flushed) -> list[TableFile]:
         """The files of a flush; the same bytes for the same rows."""
+        return packing_at(self.address)(flushed)
 
     def path(self, part: int, chunk_id: str, number: int, digest: str) -> str:
         """Where a file of a flush is put, so that a repeated flush finds it."""

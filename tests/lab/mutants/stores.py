@@ -219,7 +219,7 @@ MUTANTS: Final = (
                 "{part: replace(head, epoch=claim.epoch, run=mine) for part, head in heads.items()}", "heads"
             ),
         ),
-        ("TableSink._check_owner", replace("epoch < flush.epoch", "False")),
+        ("TableSink._check_owner", replace("head.epoch < flush.epoch", "False")),
         killed_by="test_sink::test_an_older_run_adds_nothing",
         schedules=500,
     ),
