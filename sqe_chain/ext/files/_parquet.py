@@ -9,9 +9,10 @@ from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from sqe_chain.errors import ChangedFile, UnreadableFile
-from sqe_chain.wings import needing
 
 if TYPE_CHECKING:
     from sqe_chain.ext.files._content import FixedFile
@@ -20,23 +21,23 @@ if TYPE_CHECKING:
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def in_microseconds(schema: Any, pa: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
+def in_microseconds(schema: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
     """The schema with microseconds for nanoseconds."""
-    return pa.schema([field.with_type(_without_ns(field.type, pa, numbers=False)) for field in schema])
+    return pa.schema([field.with_type(_without_ns(field.type, numbers=False)) for field in schema])
 
 
-def in_numbers(schema: Any, pa: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
+def in_numbers(schema: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
     """The schema with plain integers for times of nanoseconds; `spelled` takes them."""
-    return pa.schema([field.with_type(_without_ns(field.type, pa, numbers=True)) for field in schema])
+    return pa.schema([field.with_type(_without_ns(field.type, numbers=True)) for field in schema])
 
 
-def has_zones(kind: Any, pa: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
+def has_zones(kind: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
     """Whether there are times of a zone with a name, whose offset may have had seconds once."""
     if pa.types.is_timestamp(kind):
         return kind.tz not in (None, "UTC") and kind.tz[0] not in "+-"
     if pa.types.is_map(kind):
-        return has_zones(kind.item_type, pa)
-    return any(has_zones(kind.field(number).type, pa) for number in range(kind.num_fields))
+        return has_zones(kind.item_type)
+    return any(has_zones(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def sayable(value: Any) -> Any:  # noqa: ANN401 - any value of Python
@@ -49,25 +50,25 @@ def sayable(value: Any) -> Any:  # noqa: ANN401 - any value of Python
     return [sayable(item) for item in value] if isinstance(value, list) else value
 
 
-def spelled(kind: Any, value: Any, pa: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
+def spelled(kind: Any, value: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
     """A value of a type of Arrow whose nanoseconds are plain integers: text for those that are no whole microseconds."""
     if value is None:
         return None
     if getattr(kind, "unit", "") == "ns":
-        return _time(kind, value, pa)
+        return _time(kind, value)
     if isinstance(value, Mapping):
         types = (
             dict.fromkeys(value, kind.item_type)
             if pa.types.is_map(kind)
             else {field.name: field.type for field in kind}
         )
-        return {name: spelled(types[name], item, pa) for name, item in value.items()}
+        return {name: spelled(types[name], item) for name, item in value.items()}
     if isinstance(value, list):
-        return [spelled(kind.value_type, item, pa) for item in value]
+        return [spelled(kind.value_type, item) for item in value]
     return value
 
 
-def _time(kind: Any, value: int, pa: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
+def _time(kind: Any, value: int) -> Any:  # noqa: ANN401 - pyarrow has no types
     micros, rest = divmod(value, 1_000)
     if pa.types.is_duration(kind):
         if not rest:
@@ -88,26 +89,28 @@ def _time(kind: Any, value: int, pa: Any) -> Any:  # noqa: ANN401 - pyarrow has 
     return f"{text[:26]}{rest:03}{text[26:].replace('+00:00', 'Z')}"
 
 
-def _micros(kind: Any, pa: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
+def _micros(kind: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
     return pa.duration("us") if pa.types.is_duration(kind) else pa.time64("us")
 
 
-def _without_ns(kind: Any, pa: Any, *, numbers: bool) -> Any:  # noqa: ANN401 - pyarrow has no types
+def _without_ns(kind: Any, *, numbers: bool) -> Any:  # noqa: ANN401 - pyarrow has no types
     if getattr(kind, "unit", "") == "ns":
-        return pa.int64() if numbers else _micros(kind, pa)
+        return pa.int64() if numbers else _micros(kind)
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_without_ns(field.type, pa, numbers=numbers)) for field in kind])
+        return pa.struct([field.with_type(_without_ns(field.type, numbers=numbers)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, _without_ns(kind.item_type, pa, numbers=numbers))
+        return pa.map_(kind.key_type, _without_ns(kind.item_type, numbers=numbers))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         made = pa.large_list if pa.types.is_large_list(kind) else pa.list_
-        return made(kind.value_field.with_type(_without_ns(kind.value_type, pa, numbers=numbers)))
+        return made(kind.value_field.with_type(_without_ns(kind.value_type, numbers=numbers)))
     return kind
 
 
 _ROWS: Final = 1_000
+_ERRORS: Final = (pa.ArrowException, OSError, ValueError)
+"""What pyarrow raises for bytes that are no Parquet."""
 _NOT_PYTHON: Final = (ValueError, OverflowError, KeyError, TypeError)
 """Times beyond the year 9999, text that is no UTF-8, maps with a key twice or with keys that are structs."""
 _encode: Final = msgspec.json.Encoder().encode
@@ -128,29 +131,25 @@ class ParquetRows:
 
     Raises:
         UnreadableFile: it is no Parquet, or cut off.
-        ConfigurationError: pyarrow is not installed.
     """
 
     def __init__(self, path: str, file: FixedFile) -> None:
-        with needing(f"{path}: Parquet", "files"):
-            import pyarrow as pa  # noqa: PLC0415 - only who reads Parquet needs it
-            import pyarrow.parquet as pq  # noqa: PLC0415 - the same
-        self._path, self._file, self._errors = path, file, (pa.ArrowException, OSError, ValueError)
+        self._path, self._file = path, file
         try:
             # Of INT96, as old programs write it, nanoseconds would overflow in silence: the year 9999 would be 1816.
             self._parquet = pq.ParquetFile(file, pre_buffer=False, coerce_int96_timestamp_unit="us")
             was = self._parquet.schema_arrow
-            self._schema = in_microseconds(was, pa)
-        except self._errors as error:
+            self._schema = in_microseconds(was)
+        except _ERRORS as error:
             raise self._unreadable("no Parquet, or cut off", error) from error
-        twice = _names_twice(self._schema, pa)
+        twice = _names_twice(self._schema)
         if twice:
             raise UnreadableFile(
                 f"{path}: it has several columns named {', '.join(map(repr, twice))}, and a row can keep one. Write it with another name "
                 "for each"
             )
-        self._pa, self._kind, self._numbers = pa, pa.struct(list(was)), in_numbers(was, pa)
-        self._zones = has_zones(self._kind, pa)
+        self._kind, self._numbers = pa.struct(list(was)), in_numbers(was)
+        self._zones = has_zones(self._kind)
         groups = [
             self._parquet.metadata.row_group(number).num_rows
             for number in range(self._parquet.num_row_groups)
@@ -177,7 +176,7 @@ class ParquetRows:
                     continue
                 yield from self._rows_in(batch.slice(skip))
                 skip = 0
-        except self._errors as error:
+        except _ERRORS as error:
             raise self._unreadable(f"damaged, at row {row:,} or after it", error) from error
 
     def _rows_in(self, part: Any) -> Iterator[bytes]:  # noqa: ANN401 - an Arrow record batch
@@ -196,13 +195,12 @@ class ParquetRows:
         return map(_as_json, rows)
 
     def _values(self, part: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - an Arrow record batch
-        pa, own = self._pa, self._kind
         try:
             if part.schema != self._schema:
                 part = part.cast(self._schema)
         except pa.ArrowInvalid:  # there are nanoseconds
             numbers = part.cast(self._numbers).to_pylist(maps_as_pydicts="strict")
-            return [spelled(own, row, pa) for row in numbers]
+            return [spelled(self._kind, row) for row in numbers]
         rows: list[dict[str, Any]] = part.to_pylist(maps_as_pydicts="strict")
         return [sayable(row) for row in rows] if self._zones else rows
 
@@ -221,7 +219,7 @@ def _as_json(row: dict[str, Any]) -> bytes:
         return repr(row).encode(errors="backslashreplace")
 
 
-def _names_twice(fields: Any, pa: Any) -> list[str]:  # noqa: ANN401 - a schema, or a type of structs
+def _names_twice(fields: Any) -> list[str]:  # noqa: ANN401 - a schema, or a type of structs
     """Names that several fields have, also within structs."""
     names = [field.name for field in fields]
     twice = {name for name in names if names.count(name) > 1}
@@ -230,5 +228,5 @@ def _names_twice(fields: Any, pa: Any) -> list[str]:  # noqa: ANN401 - a schema,
         while pa.types.is_list(kind) or pa.types.is_large_list(kind):
             kind = kind.value_type
         if pa.types.is_struct(kind):
-            twice.update(_names_twice(kind, pa))
+            twice.update(_names_twice(kind))
     return sorted(twice)

@@ -10,16 +10,18 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from os import PathLike, fspath
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import msgspec
 
 from sqe_chain.errors import UnreadableFile
 from sqe_chain.ext.files._content import Content, FirstLook, FixedFile
-from sqe_chain.ext.files._parquet import ParquetRows
 from sqe_chain.ext.files._text import CsvRows, JsonLines
 from sqe_chain.ports.files import Compression, Csv, Format, format_of
 from sqe_chain.wings import needing
+
+if TYPE_CHECKING:
+    from sqe_chain.ext.files._parquet import ParquetRows
 
 One = TypeVar("One")
 
@@ -188,7 +190,7 @@ class FileRows:
 
     def _open(self, file: FixedFile, start: int) -> Iterator[bytes]:
         if self._format == "parquet":
-            return ParquetRows(self.path, file).rows_from(start)
+            return self._parquet(file).rows_from(start)
         begin, skip = 0, start
         if self._layout.index:
             number = start // _INDEX_ROWS
@@ -207,7 +209,7 @@ class FileRows:
             if self._format == "parquet":
                 content = look.finish()
                 with closing(FixedFile(content)) as file:
-                    return content, _Layout(ParquetRows(self.path, file).count)
+                    return content, _Layout(self._parquet(file).count)
             with self._named():
                 rows = self._text(io.BufferedReader(look), 0)
             count, index = 0, list[int]()
@@ -219,6 +221,11 @@ class FileRows:
                 begin = rows.position
             columns = rows.columns if isinstance(rows, CsvRows) else ()
             return look.finish(), _Layout(count, columns, () if self._compression else tuple(index))
+
+    def _parquet(self, file: FixedFile) -> ParquetRows:
+        with needing(f"{self.path}: Parquet", "files"):
+            from sqe_chain.ext.files._parquet import ParquetRows  # noqa: PLC0415 - it needs pyarrow
+        return ParquetRows(self.path, file)
 
     def _text(self, stream: io.BufferedReader, position: int) -> JsonLines | CsvRows:
         opened = _unpacked(self.path, stream, self._compression)

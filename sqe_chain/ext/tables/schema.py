@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cached_property
 from typing import Any, Final, Self
@@ -32,12 +32,9 @@ class TableSchema:
     partition_key: tuple[str, ...]
     row_key: tuple[str, ...]
     payload: type | None = None
-    _numbers: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the keys. Raises FlowError."""
-        numbers = {column.name: number for number, column in enumerate(self.columns)}
-        object.__setattr__(self, "_numbers", numbers)
         if not self.partition_key or not self.row_key:
             raise FlowError(
                 "a table needs a partition_key and a row_key: one column, or a tuple of them, for each"
@@ -45,9 +42,9 @@ class TableSchema:
         if len({*self.partition_key, *self.row_key}) != len(self.keys):
             raise FlowError(f"partition_key={self.partition_key}, row_key={self.row_key}: each column once")
         for name in self.keys:
-            if name not in numbers:
-                raise FlowError(f"key column {name!r} is none of the columns: {', '.join(numbers)}")
-            column = self.columns[numbers[name]]
+            if name not in self.names:
+                raise FlowError(f"key column {name!r} is none of the columns: {', '.join(self.names)}")
+            column = self.columns[self.number(name)]
             if not column.may_be_key:
                 raise FlowError(
                     f"key column {name!r} is {column.type}; keys are bool, int32, int64, string, binary, timestamp or date"
@@ -88,6 +85,10 @@ class TableSchema:
     def number(self, name: str) -> int:
         """Which column it is."""
         return self._numbers[name]
+
+    @cached_property
+    def _numbers(self) -> Mapping[str, int]:
+        return {column.name: number for number, column in enumerate(self.columns)}
 
     @cached_property
     def arrow(self) -> ArrowSchema:

@@ -13,7 +13,7 @@ from sqe_chain.errors import ConfigurationError, FlowError, PoisonError
 from sqe_chain.ext.tables.addresses import in_memory, max_key_bytes
 from sqe_chain.ext.tables.arrow import ROWS_OF_A_PLAN
 from sqe_chain.ext.tables.files import TableFile
-from sqe_chain.ext.tables.memtable import Flushed, Memtable
+from sqe_chain.ext.tables.memtable import MAX_ROW_BYTES, Flushed, Memtable
 from sqe_chain.ext.tables.overwriting import OverwritingSink
 from sqe_chain.ext.tables.schema import TableSchema
 from sqe_chain.ext.tables.storage import packing_at, storage_at
@@ -42,7 +42,7 @@ class IngestKind(StageKind):
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # of the place where it lives
     version: int = 0  # of the table, from 0
     replaces: bool = False  # rows are meant to replace what is there
-    max_row_bytes: int = 16 * 1024 * 1024  # largest row
+    max_row_bytes: int = MAX_ROW_BYTES  # largest row
 
     def __getstate__(self) -> dict[str, object]:
         """Refuse to be sent to another process, which would have a table of its own. Raises ConfigurationError: the table is in memory."""

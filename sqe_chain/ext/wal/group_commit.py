@@ -154,22 +154,16 @@ class GroupCommit:
         return self._log.framed(records, self._numbers)
 
     def _put(self, framed: Frames, timeout_s: float) -> tuple[CommitGroup, int]:
-        with self._lock:
-            full = self._refusal(framed)
-            if full is not None:
-                self._wait_for_room(full, framed, timeout_s)
-            return self._add(framed)
-
-    def _wait_for_room(self, full: LogFull | None, framed: Frames, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
-        while full is not None:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise full
-            self._waiting += 1
-            self._room.wait(left)
-            self._waiting -= 1
-            full = self._refusal(framed)
+        with self._lock:
+            while (full := self._refusal(framed)) is not None:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise full
+                self._waiting += 1
+                self._room.wait(left)
+                self._waiting -= 1
+            return self._add(framed)
 
     def _refusal(self, framed: Frames) -> LogFull | None:
         """Why records cannot be taken now; None: they can."""

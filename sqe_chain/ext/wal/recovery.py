@@ -122,11 +122,8 @@ def _needed(segments: list[Segment], position: Position) -> tuple[list[Segment],
 
     The last one is always needed: its header has the numbers.
     """
-    first = max(len(segments) - 1, 0)
-    for index, segment in enumerate(segments[:-1]):
-        if segment.end > position.published:
-            first = index
-            break
+    waiting = (index for index, segment in enumerate(segments[:-1]) if segment.end > position.published)
+    first = next(waiting, max(len(segments) - 1, 0))
     return segments[first:], segments[:first]
 
 
