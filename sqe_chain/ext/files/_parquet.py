@@ -35,9 +35,14 @@ def has_zones(kind: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
     """Whether there are times of a zone with a name, whose offset may have had seconds once."""
     if pa.types.is_timestamp(kind):
         return kind.tz not in (None, "UTC") and kind.tz[0] not in "+-"
+    return any(map(has_zones, _within(kind)))
+
+
+def _within(kind: Any) -> list[Any]:  # noqa: ANN401 - pyarrow has no types
+    """The types of what values of a type hold."""
     if pa.types.is_map(kind):
-        return has_zones(kind.item_type)
-    return any(has_zones(kind.field(number).type) for number in range(kind.num_fields))
+        return [kind.key_type, kind.item_type]
+    return [kind.field(number).type for number in range(kind.num_fields)]
 
 
 def sayable(value: Any) -> Any:  # noqa: ANN401 - any value of Python
@@ -46,7 +51,7 @@ def sayable(value: Any) -> Any:  # noqa: ANN401 - any value of Python
         offset = value.utcoffset()
         return value.astimezone(UTC) if offset is not None and offset.seconds % 60 else value
     if isinstance(value, dict):
-        return {name: sayable(item) for name, item in value.items()}
+        return {sayable(name): sayable(item) for name, item in value.items()}
     return [sayable(item) for item in value] if isinstance(value, list) else value
 
 
@@ -56,13 +61,11 @@ def spelled(kind: Any, value: Any) -> Any:  # noqa: ANN401 - pyarrow has no type
         return None
     if getattr(kind, "unit", "") == "ns":
         return _time(kind, value)
+    if pa.types.is_map(kind):
+        key, item = _within(kind)
+        return {spelled(key, name): spelled(item, content) for name, content in value.items()}
     if isinstance(value, Mapping):
-        types = (
-            dict.fromkeys(value, kind.item_type)
-            if pa.types.is_map(kind)
-            else {field.name: field.type for field in kind}
-        )
-        return {name: spelled(types[name], item) for name, item in value.items()}
+        return {field.name: spelled(field.type, value[field.name]) for field in kind}
     if isinstance(value, list):
         return [spelled(kind.value_type, item) for item in value]
     return value
@@ -101,11 +104,20 @@ def _without_ns(kind: Any, *, numbers: bool) -> Any:  # noqa: ANN401 - pyarrow h
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_without_ns(field.type, numbers=numbers)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, _without_ns(kind.item_type, numbers=numbers))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        made = pa.large_list if pa.types.is_large_list(kind) else pa.list_
-        return made(kind.value_field.with_type(_without_ns(kind.value_type, numbers=numbers)))
-    return kind
+        return pa.map_(*(_without_ns(of, numbers=numbers) for of in _within(kind)))
+    made = next((make for is_one, make in _LISTS if is_one(kind)), None)
+    if made is None:
+        return kind
+    item = kind.value_field.with_type(_without_ns(kind.value_type, numbers=numbers))
+    return kind if item == kind.value_field else made(item)
+
+
+_LISTS: Final = (
+    (pa.types.is_list, pa.list_),
+    (pa.types.is_large_list, pa.large_list),
+    (pa.types.is_fixed_size_list, pa.list_),
+)
+"""Kinds of lists -> the list that replaces one whose items change."""
 
 
 _ROWS: Final = 1_000
@@ -138,17 +150,17 @@ class ParquetRows:
         try:
             # Of INT96, as old programs write it, nanoseconds would overflow in silence: the year 9999 would be 1816.
             self._parquet = pq.ParquetFile(file, pre_buffer=False, coerce_int96_timestamp_unit="us")
-            was = self._parquet.schema_arrow
-            self._schema = in_microseconds(was)
+            schema = self._parquet.schema_arrow
+            self._schema, self._numbers = in_microseconds(schema), in_numbers(schema)
+            self._kind = pa.struct(list(schema))
         except _ERRORS as error:
             raise self._unreadable("no Parquet, or cut off", error) from error
-        twice = _names_twice(self._schema)
+        twice = sorted(_names_twice(self._kind))
         if twice:
             raise UnreadableFile(
                 f"{path}: it has several columns named {', '.join(map(repr, twice))}, and a row can keep one. Write it with another name "
                 "for each"
             )
-        self._kind, self._numbers = pa.struct(list(was)), in_numbers(was)
         self._zones = has_zones(self._kind)
         groups = [
             self._parquet.metadata.row_group(number).num_rows
@@ -219,14 +231,7 @@ def _as_json(row: dict[str, Any]) -> bytes:
         return repr(row).encode(errors="backslashreplace")
 
 
-def _names_twice(fields: Any) -> list[str]:  # noqa: ANN401 - a schema, or a type of structs
-    """Names that several fields have, also within structs."""
-    names = [field.name for field in fields]
-    twice = {name for name in names if names.count(name) > 1}
-    for field in fields:
-        kind = field.type
-        while pa.types.is_list(kind) or pa.types.is_large_list(kind):
-            kind = kind.value_type
-        if pa.types.is_struct(kind):
-            twice.update(_names_twice(kind))
-    return sorted(twice)
+def _names_twice(kind: Any) -> set[str]:  # noqa: ANN401 - pyarrow has no types
+    """Names that several fields of a struct have, also within others."""
+    names = [field.name for field in kind] if pa.types.is_struct(kind) else []
+    return {name for name in names if names.count(name) > 1}.union(*map(_names_twice, _within(kind)))

@@ -238,6 +238,28 @@ def test_types_of_parquet_become_json(tmp_path: Path) -> None:
     ]
 
 
+def test_nanoseconds_keep_all_digits_wherever_they_are(tmp_path: Path) -> None:
+    times = pa.array([1_000_000_001, 5_000]).cast(pa.timestamp("ns"))
+    texts = ["1970-01-01T00:00:01.000000001", "1970-01-01T00:00:00.000005"]
+    twins = pa.StructArray.from_arrays([times, times], ["a", "b"])
+    cells: dict[str, tuple[Any, Any]] = {
+        "list": (pa.ListArray.from_arrays([0, 2], times), texts),
+        "large": (pa.LargeListArray.from_arrays([0, 2], times), texts),
+        "fixed": (pa.FixedSizeListArray.from_arrays(times, 2), texts),
+        "twins": (pa.FixedSizeListArray.from_arrays(twins, 2), [{"a": text, "b": text} for text in texts]),
+        "items": (
+            pa.MapArray.from_arrays([0, 2], pa.array(["x", "y"]), times),
+            dict(zip("xy", texts, strict=True)),
+        ),
+        "keys": (
+            pa.MapArray.from_arrays([0, 2], times, pa.array(["x", "y"])),
+            dict(zip(texts, "xy", strict=True)),
+        ),
+    }
+    found = parquet_of(tmp_path / "a.parquet", pa.table({name: cell for name, (cell, _) in cells.items()}))
+    assert decoded(found) == [{name: value for name, (_, value) in cells.items()}]
+
+
 @pytest.mark.parametrize("name", ["a.txt", "a", "a.parquet.gz"])
 def test_file_names_without_a_known_format_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("x")
@@ -444,13 +466,18 @@ def test_a_row_of_parquet_that_python_cannot_hold_harms_no_other(tmp_path: Path,
     assert sound.decode()["number"] == 2
 
 
-@pytest.mark.parametrize("within", [False, True])
-def test_columns_of_parquet_with_one_name_are_refused(tmp_path: Path, within: bool) -> None:
+@pytest.mark.parametrize("within", [None, "list", "map"])
+def test_columns_of_parquet_with_one_name_are_refused(tmp_path: Path, within: str | None) -> None:
     """Else a row would keep the last of them."""
     cells = [pa.array([1]), pa.array([2])]
     if within:
         inner = pa.StructArray.from_arrays(cells, names=["a", "a"])
-        table = pa.table({"outer": pa.ListArray.from_arrays([0, 1], inner)})
+        outer = (
+            pa.ListArray.from_arrays([0, 1], inner)
+            if within == "list"
+            else pa.MapArray.from_arrays([0, 1], pa.array(["x"]), inner)
+        )
+        table = pa.table({"outer": outer})
     else:
         table = pa.table(cells, names=["a", "a"])
     with pytest.raises(UnreadableFile, match=r"a\.parquet: it has several columns named 'a'"):
