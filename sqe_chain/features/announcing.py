@@ -106,12 +106,7 @@ class Announcements(Feature):
 
 @dataclass(frozen=True, slots=True)
 class Announcer:
-    """Reads states, and publishes them. One state partition is held in memory at a time.
-
-    Args:
-        env: the flow and its ports.
-        claim: this run, whose stamp all headers have.
-    """
+    """Reads states, and publishes them. One state partition is held in memory at a time."""
 
     env: Environment
     claim: Claim
@@ -120,12 +115,6 @@ class Announcer:
         self, plan: Plan, stage: StageNode, part: int, topics: Mapping[str, TopicInfo]
     ) -> tuple[str, int]:
         """See what would be republished of one state partition, without publishing anything.
-
-        Args:
-            plan: the last plan, which every header has reached.
-            stage: the stage.
-            part: the state partition.
-            topics: topic -> what it accepts.
 
         Returns:
             A digest of it, empty for nothing, and the number of records.
@@ -147,11 +136,6 @@ class Announcer:
         """Publish what a sealed plan names of one state partition; acknowledged when this returns.
 
         May be repeated, by any run: it gives the same records each time.
-
-        Args:
-            plan: the plan; no header has reached it.
-            stage: the stage.
-            part: the state partition.
 
         Returns:
             Records published.

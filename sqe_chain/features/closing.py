@@ -94,12 +94,7 @@ class Closes(Section):
         return replace(self, done=self.done + 1, published=max(self.published, self.done + 1))
 
     def with_new(self, event_ms: int, offsets: Mapping[TopicPartition, int]) -> Closes:
-        """With one more; none has to be redone.
-
-        Args:
-            event_ms: the latest event time read.
-            offsets: how far each partition has been read.
-        """
+        """With one more; none has to be redone."""
         stops = {
             tp: (*self.stops.get(tp, ()), offsets.get(tp, self.stops.get(tp, (0,))[-1]))
             for tp in sorted({*self.stops, *offsets})

@@ -116,12 +116,7 @@ class Taken:
 
 
 def frontier_after(last: Plan, part: Part) -> Frontier | None:
-    """Up to where inputs are taken after a batch.
-
-    Args:
-        last: the plan before.
-        part: what the batch reads.
-    """
+    """Up to where inputs are taken after a batch."""
     taken = part.notes.find(Taken)
     return EventTime.of(last).frontier if taken is None else taken.frontier
 
@@ -207,12 +202,7 @@ def gated_times(flow: CompiledFlow, times: Mapping[TopicPartition, EventTimes]) 
 
 
 def frontier_at(flow: CompiledFlow, times: Mapping[TopicPartition, EventTimes]) -> Frontier | None:
-    """Up to where a batch may take inputs, by what was known as it began; None: nowhere.
-
-    Args:
-        flow: the flow.
-        times: event time in all partitions as it begins.
-    """
+    """Up to where a batch may take inputs, by what was known as it began; None: nowhere."""
     return frontier_of(gated_times(flow, times))
 
 

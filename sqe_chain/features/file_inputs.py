@@ -280,12 +280,7 @@ def unneeded_files(last: Plan) -> frozenset[str]:
 
 
 def abandoned_files(last: Plan, abandon: Sequence[str]) -> frozenset[str]:
-    """The files whose rest is not read: topics.
-
-    Args:
-        last: the last plan.
-        abandon: see `FileSettings.abandon`.
-    """
+    """The files whose rest is not read: topics."""
     wanted = tuple(abandon)
     return (
         frozenset(
@@ -320,13 +315,7 @@ def check_no_files(flow: CompiledFlow) -> None:
 
 
 def with_files(flow: CompiledFlow, lags: Mapping[str, int], waiting: Iterable[TopicInfo]) -> dict[str, int]:
-    """The lag of each partition; that of all files of a source as one number, with files that have not entered yet.
-
-    Args:
-        flow: the flow.
-        lags: "topic/partition" -> records that are not read.
-        waiting: files that have not entered.
-    """
+    """The lag of each partition; that of all files of a source as one number, with files that have not entered yet."""
     shown_lags: dict[str, int] = {}
     for name, lag in lags.items():
         topic = name.rpartition("/")[0]

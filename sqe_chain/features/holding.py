@@ -79,13 +79,7 @@ def holder_of(flow: CompiledFlow, plan: Plan) -> Holder | None:
 
 
 def waiting_of(flow: CompiledFlow, stage: StageNode, plan: Plan) -> list[WaitingInputs]:
-    """What waits for event time after a plan in each input partition that a stage takes records of.
-
-    Args:
-        flow: the flow.
-        stage: one of its stages.
-        plan: its last plan.
-    """
+    """What waits for event time after a plan in each input partition that a stage takes records of."""
     topics, holder, time = flow.topics_before[stage.index], holder_of(flow, plan), EventTime.of(plan)
     held = []
     for planned in plan.ranges:
@@ -123,11 +117,7 @@ class Holding:
     _next_ms: int = 0
 
     def look(self, plan: Plan) -> Holder | None:
-        """Look at the last plan, after each batch and whenever there is nothing to do. Returns who holds back.
-
-        Args:
-            plan: the last one.
-        """
+        """Look at the last plan, after each batch and whenever there is nothing to do. Returns who holds back."""
         holder, now_ms = holder_of(self.env.flow, plan), self.env.clock.now_ms()
         if holder is None or holder != self._holder:
             self._holder, self._since_ms, self._next_ms = holder, now_ms, now_ms + NOTICE_MS

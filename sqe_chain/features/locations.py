@@ -63,10 +63,6 @@ def locations_of(flow: CompiledFlow, layout: Layout, epoch: int, number: int) ->
 def write_locations(env: Environment, wanted: Locations) -> None:
     """Write locations into all stores of a flow. Safe to repeat.
 
-    Args:
-        env: the flow and its ports.
-        wanted: the locations.
-
     Raises:
         Superseded: a newer run has written its own.
     """
@@ -85,12 +81,6 @@ def repair_locations(env: Environment, layout: Layout, epoch: int, number: int) 
     """Write locations if they do not lead to where the flow is; to be called before anything is deleted.
 
     Otherwise they stay as they are: the code at hand may differ from that which has folded the states.
-
-    Args:
-        env: the flow and its ports.
-        layout: of the flow's last plan.
-        epoch: epoch of this run.
-        number: number of the flow's last plan.
     """
     wanted = locations_of(env.flow, layout, epoch, number)
     for store in _stores(env):

@@ -278,12 +278,6 @@ def _staged_in(env: Environment, mine: Claim, plan: Plan, stage: StageNode) -> R
 def _settle(env: Environment, mine: Claim, plan: Plan, stage: StageNode) -> dict[int, Rows]:
     """Step 6 of a plan that begins, decides or gives up an overwrite, for one stage: its table, if it has decided.
 
-    Args:
-        env: the flow and its ports.
-        mine: this run.
-        plan: the sealed plan.
-        stage: of the flow.
-
     Returns:
         Cell -> what is to be written with its header, in the order of keys: what was staged is forgotten.
 

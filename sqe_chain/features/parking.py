@@ -173,10 +173,6 @@ def can_be_released(last: Plan, selects: Selects) -> list[ParkedRecord]:
     Records of one key go together: if one is selected, so are those before and after it. A record whose envelope cannot be
     read never counts, since nobody knows whether it is a replay. What follows it waits until it is discarded. So does what was
     read of a topic that the flow reads no more, or that was created again.
-
-    Args:
-        last: the last plan.
-        selects: whether a record is meant.
     """
     known = {(planned.topic, planned.topic_id, planned.partition) for planned in last.ranges}
     records = Parking.of(last).records

@@ -134,10 +134,6 @@ class Homes(Protocol):
 def read_record(home: Homes, flow: str) -> ReadersClaim:
     """The record of a flow's readers.
 
-    Args:
-        home: the flow's metadata store.
-        flow: its declared name.
-
     Raises:
         StoreInconsistent: something else is stored there.
     """
@@ -295,11 +291,7 @@ def _notice_unread(env: Environment, infos: Infos) -> None:
 
 
 def command_for(sets: Iterable[Partitions] = ()) -> str:
-    """How the readers of a flow are changed, for error texts.
-
-    Args:
-        sets: that there shall be; none: the user knows.
-    """
+    """How the readers of a flow are changed, for error texts."""
     to = " ".join(f"--to {partitions}" for partitions in sets) or "--to SET ..."
     return (
         f"stop the readers concerned, run `sqe-chain readers change MODULE:FLOW {to}` once, with all sets that there shall be, and start "

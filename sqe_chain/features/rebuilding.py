@@ -183,24 +183,14 @@ def silent_limits(
 
 
 def is_behind(last: Plan, frontier: Frontier | None) -> bool:
-    """Whether inputs that had been taken before a rebuild are not yet taken again.
-
-    Args:
-        last: a plan since the rebuild.
-        frontier: up to where inputs are taken.
-    """
+    """Whether inputs that had been taken before a rebuild are not yet taken again."""
     known = Rebuilding.of(last).reached if Rebuilding.name in last.sections else None
     reached = None if known is None else known.frontier
     return reached is not None and (frontier is None or frontier < reached)
 
 
 def heard_after(last: Plan, part: Part) -> Mapping[TopicPartition, int]:
-    """Up to where receivers have outputs after a batch, where it has not passed that yet; see `Rebuilding.published_until`.
-
-    Args:
-        last: the plan before.
-        part: what the batch reads and takes.
-    """
+    """Up to where receivers have outputs after a batch, where it has not passed that yet; see `Rebuilding.published_until`."""
     before, stops = Rebuilding.of(last), part.stops
     if before.takes_again and is_behind(
         last, frontier_after(last, part)
@@ -210,12 +200,7 @@ def heard_after(last: Plan, part: Part) -> Mapping[TopicPartition, int]:
 
 
 def ends_silence(last: Plan, part: Part) -> bool:
-    """Whether the batches after a silent one may be published.
-
-    Args:
-        last: the plan before it.
-        part: what it reads and takes.
-    """
+    """Whether the batches after a silent one may be published."""
     silent = part.silent and silent_limits(part.stops, Rebuilding.of(last).silent_until) is None
     return silent and not is_behind(last, frontier_after(last, part))
 

@@ -33,12 +33,7 @@ class Timers(Section):
         return self
 
     def after(self, ticks: Ticks | None, report: Report) -> Timers:
-        """What holds after a batch.
-
-        Args:
-            ticks: up to where they have fired in it; None: none have.
-            report: of the batch.
-        """
+        """What holds after a batch."""
         due = {**self.due, **report.sections.get(TIMERS, {})}
         return Timers(
             self.ticked_ms if ticks is None else ticks.tick_ms,
@@ -90,11 +85,6 @@ def ticks_of(flow: CompiledFlow, before: Plan, part: Part) -> Ticks | None:
     It rises with each batch, even if the clock goes back, for it is the position of what they give. After a batch none is left
     that was set for a time up to there. So while a flow is folded again, all that had fired by then fires in the last silent
     batch, and nothing else.
-
-    Args:
-        flow: the flow.
-        before: the plan before.
-        part: what the batch reads and takes.
     """
     if not flow.ticking:
         return None

@@ -185,11 +185,6 @@ def check_claim(env: Environment, mine: Claim) -> None:
 def check_not_superseded(env: Environment, mine: Claim | None, cause: Exception) -> None:
     """Look whether a newer run owns the flow: its work looks to this run like a store that went back in time.
 
-    Args:
-        env: the flow and its ports.
-        mine: the claim of this run, if it has one yet.
-        cause: what this run would stop for.
-
     Raises:
         Superseded: a newer run does.
     """

@@ -72,12 +72,6 @@ def enter(
 ) -> EnteredInputs:
     """Where partitions are read from: where their commits are; without one, where a new partition or flow begins.
 
-    Args:
-        env: the flow and its ports.
-        infos: the flow's topics.
-        tps: the partitions.
-        commits: of the flow's group, in all of its partitions.
-
     Raises:
         ServiceStopped: an input, or the declared outputs, are not what they were at the commit.
         NoCommittedOffset: it is not known where to begin.

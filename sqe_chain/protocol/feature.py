@@ -244,14 +244,7 @@ class Feature:
     def begin_unplanned(
         self, offsets: Offsets, stops: Offsets, look: Look, clock_ms: int
     ) -> tuple[Mapping[TopicPartition, EventTimes], object | None]:
-        """The same of a flow without plans: what tasks begin with in each partition, and what they all get.
-
-        Args:
-            offsets: where the batch begins.
-            stops: where it ends.
-            look: what it is cut from.
-            clock_ms: its clock.
-        """
+        """The same of a flow without plans: what tasks begin with in each partition, and what they all get."""
         return {}, None
 
     def done_unplanned(self, stops: Offsets, report: Report, clock_ms: int) -> None:
@@ -262,13 +255,7 @@ class Feature:
         return error
 
     def after(self, last: Plan, part: Part, report: Report) -> Section | None:
-        """Step 3: what the plan of a batch keeps; None: what `Section.carried` gives. Pure.
-
-        Args:
-            last: the plan before.
-            part: what the batch reads and does.
-            report: of the attempt that processed it.
-        """
+        """Step 3: what the plan of a batch keeps; None: what `Section.carried` gives. Pure."""
         return None
 
     def publishes(self, plan: Plan) -> bool:
@@ -276,13 +263,7 @@ class Feature:
         return True
 
     def publish(self, claim: Claim, plan: Plan, report: Report) -> Iterator[Callable[[], int]]:
-        """Step 5, after outputs: what is published beside them. Each is safe to repeat, and gives the number of records.
-
-        Args:
-            claim: this run's.
-            plan: the plan.
-            report: of the attempt that has processed it.
-        """
+        """Step 5, after outputs: what is published beside them. Each is safe to repeat, and gives the number of records."""
         yield from ()
 
     def persist(self, claim: Claim, plan: Plan, level: int, headers: Headers) -> HeaderRows:

@@ -92,11 +92,6 @@ def describe(flow: CompiledFlow, log: TopicDescriber, *, running: bool = False) 
 def check_durable(flow: CompiledFlow, infos: Topics, *, allowed: bool) -> list[str]:
     """Check that what is published and acknowledged survives the loss of one broker.
 
-    Args:
-        flow: the flow.
-        infos: its topics.
-        allowed: weak settings are accepted.
-
     Returns:
         What is weak and accepted, also where there is no better setting: a single replica, or a broker of another make.
         It is reported once, when the flow begins.
@@ -133,11 +128,6 @@ def first_offsets(
     flow: CompiledFlow, bounds: Mapping[TopicPartition, Bounds], start: str | None
 ) -> dict[TopicPartition, tuple[int, bool]]:
     """Where a flow that has read nothing begins in each partition, and whether that is in the middle of the log.
-
-    Args:
-        flow: the flow.
-        bounds: of its input partitions.
-        start: see `Settings.start`.
 
     Raises:
         NoCommittedOffset: a log no longer begins at 0, and `start` is not given.

@@ -209,10 +209,6 @@ def _type_layout(holder: str, kind: str, node: StageNode | SourceNode, known: La
 def check_types(flow: CompiledFlow, known: Layout) -> None:
     """Check that stored states and inputs can be read with the types that are declared now.
 
-    Args:
-        flow: the flow.
-        known: the layout of its last plan.
-
     Raises:
         ChangedType: something would be read wrongly; the text names both types.
     """
@@ -301,11 +297,6 @@ def layout_of(flow: CompiledFlow, infos: Infos, number: int, known: Layout | Non
 
 def check_layout(flow: CompiledFlow, known: Layout, drop_stages: Sequence[str]) -> None:
     """Check that what is permanent of a flow's declaration has not changed.
-
-    Args:
-        flow: the flow.
-        known: the layout of its last plan.
-        drop_stages: stored stages that may be forgotten.
 
     Raises:
         PartitionsMismatch: another number of state partitions, or of an output's partitions.

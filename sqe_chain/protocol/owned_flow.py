@@ -187,12 +187,7 @@ class OwnedFlow:
         env.commits.then(partial(self._no_longer_open, plan.number))
 
     def apply_empty(self, plan: Plan, notices: Iterable[str] = ()) -> None:
-        """Seal and finish a plan that reads nothing: it brings in a layout, or republishes states.
-
-        Args:
-            plan: the next one.
-            notices: reported as soon as it is sealed.
-        """
+        """Seal and finish a plan that reads nothing: it brings in a layout, or republishes states."""
         env, headers = self.env, self.headers_at(self.last)
         with env.step(SEAL):
             self.seal(plan)
@@ -287,11 +282,6 @@ def commit_plan(env: Environment, claim: Claim, plan: Plan, features: Features) 
 
 def check_plan_size(env: Environment, plan: Plan, size: int) -> None:
     """Check before the seal that the metadata store takes a plan of this size.
-
-    Args:
-        env: the flow and its ports.
-        plan: about to be sealed.
-        size: its bytes.
 
     Raises:
         ConfigurationError: it is too large.

@@ -93,11 +93,7 @@ class Section:
         return None
 
     def remedy(self, size: int) -> tuple[str, str] | None:  # noqa: ARG002 - others need it
-        """What of this section fills a plan that is too large, and what to do about it; None: it is not to blame.
-
-        Args:
-            size: bytes of the section.
-        """
+        """What of this section fills a plan that is too large, and what to do about it; None: it is not to blame."""
         return None
 
     def to_json(self) -> Any:  # noqa: ANN401 - each feature's own

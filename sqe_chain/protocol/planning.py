@@ -114,16 +114,7 @@ def batch_plan(
     exclusions: tuple[Exclusion, ...],
     features: Iterable[Feature] = (),
 ) -> Plan:
-    """The plan of a batch that was processed: its ranges with their last records, and the marks at its end.
-
-    Args:
-        last: the plan before.
-        claim: the run.
-        part: what was read.
-        report: of the attempt that processed it.
-        exclusions: skipped inputs.
-        features: that the flow needs, or the last plan.
-    """
+    """The plan of a batch that was processed: its ranges with their last records, and the marks at its end."""
     ends = {(end.topic, end.partition): end for end in report.ends}
     ranges = tuple([_with_witness(planned, ends.get(planned.tp)) for planned in part.ranges])
     plan = plan_after(last, claim, part.clock_ms, last.layout, ranges, marks_after(last, report))
@@ -134,12 +125,6 @@ def batch_plan(
 
 def next_part(last: Plan, look: Look, clock_ms: int, features: Features) -> Part | None:
     """The next batch after a plan; None: there is nothing to do. Changes nothing, but features may ask the broker.
-
-    Args:
-        last: the plan.
-        look: what the batch is cut from.
-        clock_ms: now.
-        features: of the run.
 
     Raises:
         ServiceStopped: going on would not be exact.
@@ -163,13 +148,7 @@ def next_part(last: Plan, look: Look, clock_ms: int, features: Features) -> Part
 
 
 def part_again(plan: Plan, before: Plan, features: Iterable[Feature]) -> Part:
-    """What a sealed batch reads and does, for its redo. Pure.
-
-    Args:
-        plan: of the batch.
-        before: the plan before it.
-        features: that the flow needs, or the plan.
-    """
+    """What a sealed batch reads and does, for its redo. Pure."""
     part = Part(plan.ranges, plan.clock_ms, sealed=plan.exclusions)
     for feature in features:
         part = feature.cut_again(plan, before, part)

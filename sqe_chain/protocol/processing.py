@@ -61,9 +61,6 @@ class Candidates:
     So the next attempt retries alone all that failed (`Job.candidates`): each is processed and taken back. Those that
     fail then are skipped, and the others are cleared, once. A filter cannot take an input back. In a flow that
     has one, inputs are at first skipped one by one, the earliest of those that failed.
-
-    Args:
-        can_try: whether all stages can try an input.
     """
 
     def __init__(self, *, can_try: bool) -> None:
@@ -73,9 +70,6 @@ class Candidates:
 
     def judge(self, failed: Sequence[Exclusion]) -> bool:
         """Judge by an attempt.
-
-        Args:
-            failed: inputs that failed in it.
 
         Returns:
             Whether the attempt was the last: all candidates have failed again, and nothing else has.
@@ -220,13 +214,7 @@ class Processor:
 
 
 def portions_of(part: Part, before: Plan, exclusions: Sequence[Exclusion]) -> list[Portion]:
-    """What the tasks read, with marks and exclusions.
-
-    Args:
-        part: what the batch reads and does.
-        before: the plan before.
-        exclusions: inputs that are skipped.
-    """
+    """What the tasks read, with marks and exclusions."""
     known, portions, releasing = before.ends(), list[Portion](), part.notes.find(Releasing)
     for planned in part.ranges:
         if not (planned.reads or part.wakes):

@@ -31,21 +31,13 @@ from sqe_chain.task.results import Report
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Finishes the plans that are not finished.
-
-    Args:
-        owned: the flow, claimed and stamped by this run.
-        processor: processes batches again.
-    """
+    """Finishes the plans that are not finished."""
 
     owned: OwnedFlow
     processor: Processor
 
     def run(self, headers: Headers) -> StartResult:
         """Redo what has to be redone.
-
-        Args:
-            headers: of all state partitions, as they were found.
 
         Raises:
             ServiceStopped: what was counted cannot be known, or inputs are not what they were.

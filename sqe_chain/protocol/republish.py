@@ -51,12 +51,7 @@ RENEW_MS = 5_000
 
 @dataclass(slots=True)
 class Republisher:
-    """One run of a service without stages.
-
-    Args:
-        env: the flow and its ports; its stores are not used.
-        features: what hangs on the steps.
-    """
+    """One run of a service without stages."""
 
     env: Environment
     features: Features
@@ -101,9 +96,6 @@ class Republisher:
 
     def batch(self, *, at_end: bool = False) -> BatchResult:
         """Read, transform, publish and commit what is new.
-
-        Args:
-            at_end: no more input is expected.
 
         Returns:
             What became of it; `worked` is False when there was nothing new.
@@ -353,13 +345,7 @@ class Republisher:
         return recreated
 
     def _commit(self, tps: list[TopicPartition], *, renew: bool = False, moved_by: str = "") -> None:
-        """Commit the progress of these partitions; now and then of all, see `RENEW_MS`.
-
-        Args:
-            tps: the partitions.
-            renew: do it for all of them now.
-            moved_by: id of the rewind that moves them.
-        """
+        """Commit the progress of these partitions; now and then of all, see `RENEW_MS`."""
         env, now_ms = self.env, self.env.clock.now_ms()
         if not moved_by and (renew or abs(now_ms - self._renewed_ms) > RENEW_MS):
             tps, self._renewed_ms = list(self._inputs), now_ms

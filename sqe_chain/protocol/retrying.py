@@ -199,11 +199,7 @@ Action = Callable[[], None]
 
 @dataclass(slots=True)
 class Committing:
-    """Sends the commits of a run, in order. Used by one thread.
-
-    Args:
-        retry: repeats a commit that got no answer.
-    """
+    """Sends the commits of a run, in order. Used by one thread."""
 
     retry: Retry
     _pool: Executor | None = None
@@ -222,9 +218,6 @@ class Committing:
 
     def commit(self, action: Action) -> None:
         """Commit, when the commit before is acknowledged.
-
-        Args:
-            action: the commit; safe to repeat.
 
         Raises:
             ChainError: what the action raises, or that of the commit before; `Unavailable` only when asked to stop.

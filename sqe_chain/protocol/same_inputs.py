@@ -92,11 +92,6 @@ def check_last_records(
 ) -> list[PlannedRange]:
     """Read the last record of each range again and compare it.
 
-    Args:
-        log: Kafka.
-        ranges: as planned.
-        bounds: of their partitions.
-
     Returns:
         The ranges whose last record retention has deleted, so that nothing could be compared.
 

@@ -108,9 +108,5 @@ class Settings:
         return next((text for group in self.groups if (text := group.needs_end)), "")
 
     def asking(self, **once: Any) -> Settings:  # noqa: ANN401 - those of Once
-        """The same settings, for a start that is asked for this.
-
-        Args:
-            once: fields of `Once`.
-        """
+        """The same settings, for a start that is asked for this."""
         return replace(self, once=replace(self.once, **once))

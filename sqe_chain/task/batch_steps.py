@@ -21,11 +21,7 @@ class WrongRows(Exception):
 
 
 class BatchStep:
-    """One function over batches.
-
-    Args:
-        node: where it was declared.
-    """
+    """One function over batches."""
 
     def __init__(self, node: MapBatchesNode) -> None:
         self.node = node

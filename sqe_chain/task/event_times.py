@@ -290,12 +290,7 @@ class EventTimes:
                 writer.latest_ms = max(writer.latest_ms or 0, last_ms)
 
     def hear(self, name: str, stated: Stated) -> None:
-        """A writer has stated a watermark in a partition of the topic, before this one was read to its end.
-
-        Args:
-            name: its name.
-            stated: what it stated.
-        """
+        """A writer has stated a watermark in a partition of the topic, before this one was read to its end."""
         writer = self.writers.get(name)
         if writer is None:
             writer = self.writers[name] = TopicWriter(stated.heard_ms, hops=stated.hops)

@@ -82,11 +82,6 @@ class SkipLimit:
     def check(self, flow: str, exclusions: Sequence[Exclusion], inputs: int) -> None:
         """Stop when a batch skips too much.
 
-        Args:
-            flow: name of the flow.
-            exclusions: what the batch would skip.
-            inputs: its new inputs.
-
         Raises:
             TooManyExcluded: nothing was skipped yet.
         """

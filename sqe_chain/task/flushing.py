@@ -46,16 +46,6 @@ def flush(
     After a crash in between, the sink has the rows and the header is at the plan before. So the plan is redone, and the
     sink finds that it has them. The other way round, rows would be lost.
 
-    Args:
-        sink: the stage's.
-        store: the stage's.
-        job: the attempt.
-        plan_id: id of its plan.
-        stage: stage name.
-        part: the state partition.
-        rows: what the stage has put.
-        before: the header as it is stored now.
-
     Returns:
         Rows added or staged by this call.
 

@@ -27,9 +27,6 @@ T = TypeVar("T")
 class Inputs:
     """Inputs by their numbers.
 
-    Args:
-        origins: each of them.
-
     Attributes:
         traces: how their payloads are traced; None: they are not, or their headers lead on.
     """

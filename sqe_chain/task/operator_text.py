@@ -87,13 +87,7 @@ def texts(flow: CompiledFlow) -> list[Operators]:
 
 
 class OperatorWriter:
-    """Writes the text.
-
-    Args:
-        flow: the flow.
-        shuffled: see `operators_after`.
-        of_run: the values are those of a run of records.
-    """
+    """Writes the text."""
 
     def __init__(self, flow: CompiledFlow, shuffled: frozenset[int], *, of_run: bool) -> None:
         self._flow = flow

@@ -51,14 +51,7 @@ class ParkedRecord:
 
     @classmethod
     def of(cls, tp: TopicIdPartition, message: Message, why: Exclusion, *, readable: bool) -> Self:
-        """The record of an input.
-
-        Args:
-            tp: where it was read.
-            message: the record.
-            why: why it waits.
-            readable: its envelope can be read.
-        """
+        """The record of an input."""
         kind, timestamp_ms = message.timestamp()
         return cls(
             (*tp, message.offset()),

@@ -77,13 +77,7 @@ def exclusion_of(
 
 
 def dead_letter(flow: CompiledFlow, origin: Origin, exclusion: Exclusion) -> Output:
-    """The record that keeps a skipped input: key and value unchanged, the reason in headers.
-
-    Args:
-        flow: the flow that leaves it out.
-        origin: the input.
-        exclusion: why.
-    """
+    """The record that keeps a skipped input: key and value unchanged, the reason in headers."""
     message = origin.message
     if message is None:
         raise AssertionError("a dead-letter record is made where its message was read")

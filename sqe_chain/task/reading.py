@@ -39,13 +39,7 @@ def check_read_id(topic: str, known: bytes, now: bytes | None) -> None:
 
 
 class Reading:
-    """Level 0 of one task: its input partitions, one after the other; without a shuffle, level 1 too.
-
-    Args:
-        flow: the flow.
-        job: what all tasks of the attempt have in common.
-        stores: the store of a stage.
-    """
+    """Level 0 of one task: its input partitions, one after the other; without a shuffle, level 1 too."""
 
     def __init__(self, flow: CompiledFlow, job: Job, stores: Stores) -> None:
         self.report = Report()
@@ -63,10 +57,6 @@ class Reading:
 
     def read(self, portion: Portion, messages: Iterable[Sequence[Message]]) -> Iterator[Block]:
         """Work on one input partition. Portions come in the order of their topics' names.
-
-        Args:
-            portion: the range, its marks, what is skipped.
-            messages: the range's records in blocks, in offset order.
 
         Raises:
             PoisonError: an input cannot be processed and the policy is `stop`.
@@ -122,13 +112,6 @@ def run_serially(
     stores: Stores,
 ) -> Iterator[Block]:
     """Run levels 0 to `job.top_level`.
-
-    Args:
-        flow: the flow.
-        job: what all tasks of the attempt have in common.
-        portions: what is read.
-        read: gives the records of a range; see `Log.read`.
-        stores: the store of a stage.
 
     Returns:
         Blocks of all tasks, with several reports. Units are kept here until their level begins; they are

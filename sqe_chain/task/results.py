@@ -151,12 +151,7 @@ class PartitionEnd:
     parked: list[ParkedRecord] = field(default_factory=list)
 
     def see(self, messages: Sequence[Message], size: int) -> None:
-        """Note a block that was read, whether its records are taken or wait.
-
-        Args:
-            messages: its records.
-            size: bytes of their values.
-        """
+        """Note a block that was read, whether its records are taken or wait."""
         last = messages[-1]
         self.size += size
         self.last_offset, self.last_epoch = last.offset(), stored_epoch(last.leader_epoch())

@@ -240,12 +240,7 @@ class ShuffledInputs:
         return [(0, len(numbers), *Inputs.numbered(numbers, self.origin))]
 
     def run(self, stage: StageNode, values: list[Any]) -> UnitRun:
-        """The units as a stage takes them.
-
-        Args:
-            stage: the stage.
-            values: what was read of their values.
-        """
+        """The units as a stage takes them."""
         units, count = self._units, len(values)
         times_ms, orders_ms = [-1] * count, [-1] * count
         if takes_times(stage):

@@ -119,11 +119,7 @@ class SourcePartition:
         self._end = PartitionEnd(read.topic, read.partition, portion.marks)
 
     def due(self, messages: Iterable[Sequence[Message]]) -> Iterator[Records]:
-        """What the batch takes of its range, block by block; see `sqe_chain.task.gate`.
-
-        Args:
-            messages: all of the range, in the order of its offsets.
-        """
+        """What the batch takes of its range, block by block; see `sqe_chain.task.gate`."""
         blocks = map(self._seen, filter(None, messages))
         if self._gate is None or self._times is None:
             return blocks
@@ -204,12 +200,7 @@ class SourcePartition:
         )
 
     def blocks_of(self, stage: int, shuffle: Shuffle) -> list[ShuffledUnits]:
-        """What the last block gives to a stage that comes after a shuffle; taken once.
-
-        Args:
-            stage: index of its node.
-            shuffle: makes blocks of units.
-        """
+        """What the last block gives to a stage that comes after a shuffle; taken once."""
         units, blocks = self._collector.units[stage], list[ShuffledUnits]()
         for begin, end, own, inputs in self._records.inputs_of([unit[4] for unit in units]):
             blocks += shuffle.blocks(stage, units[begin:end], own, inputs)

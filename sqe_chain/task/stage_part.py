@@ -267,11 +267,7 @@ class StagePart:
 
 
 def by_places(run: UnitRun) -> UnitRun:
-    """Units in the order of their places: those of one time by topic, partition, offset and path.
-
-    Args:
-        run: in the order (topic, partition, offset, path).
-    """
+    """Units in the order of their places: those of one time by topic, partition, offset and path."""
     orders_ms = run.orders_ms
     if all(map(le, orders_ms, islice(orders_ms, 1, None))):
         return run
@@ -279,12 +275,7 @@ def by_places(run: UnitRun) -> UnitRun:
 
 
 def addressing(spread: Spread, partitions: int) -> tuple[Address, Callable[[Any], int]]:
-    """What decides the state partition of a unit, and the state partition of that.
-
-    Args:
-        spread: as the kind of the stage spreads them.
-        partitions: how many state partitions there are.
-    """
+    """What decides the state partition of a unit, and the state partition of that."""
     if spread == "partition":
         return lambda unit: unit[4].tp.partition, lambda partition: int(partition) % partitions
     if spread == "lane":

@@ -47,12 +47,7 @@ class BlockTraces:
     contexts: dict[int, tuple[Order, TraceContext]] = field(default_factory=dict)
 
     def read(self, records: Records, tp: TopicIdPartition) -> None:
-        """Note the spans of the records that were taken of a block.
-
-        Args:
-            records: the block.
-            tp: where it was read.
-        """
+        """Note the spans of the records that were taken of a block."""
         self.contexts.clear()
         given = [message.headers() for message in records.messages]
         if not any(given):
@@ -136,14 +131,7 @@ class RowTraces:
     dropped: int = 0
 
     def headers(self, place: Place, topic: str, partition: int, event_id: bytes) -> Headers:
-        """The headers of an envelope.
-
-        Args:
-            place: of its payloads.
-            topic: where it is published.
-            partition: its partition.
-            event_id: its id.
-        """
+        """The headers of an envelope."""
         note = self.notes.get(place)
         if not isinstance(note, OwnTrace):
             return note or []
@@ -235,12 +223,7 @@ class CountedTraces:
         return RowTraces(notes)
 
     def gathered(self, end: int, rows: Sequence[RowTraces]) -> None:
-        """Payloads are gathered, and forgotten.
-
-        Args:
-            end: how many, of all.
-            rows: how they were traced, of those that are published.
-        """
+        """Payloads are gathered, and forgotten."""
         del self._notes[:end]
         for traced in rows:
             self.report.made([*traced.outputs.values()])
