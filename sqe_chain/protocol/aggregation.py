@@ -217,7 +217,8 @@ class StagedService:
         """Bring the layout up to date with the topics, and read their bounds; None: one was created again meanwhile."""
         env, refold = self.env, self.env.role.refold
         # A topic that was created again enters as a new root, or stops the service.
-        bring_up_to_date(owned, infos)
+        if not owned.is_entered(infos):
+            bring_up_to_date(owned, infos)
         for feature in self.features.of(owned.last, "looked"):
             feature.looked(owned.last, infos)
         # Repeated as one: a topic that was created again answers as if it were away, until it is described again.

@@ -65,10 +65,7 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
     """
     last, env = owned.last, owned.env
     features = owned.features
-    arriving = features.of(last, "news")
-    if not arriving and owned.is_entered(infos):
-        return
-    news = [feature.news(last, infos) for feature in arriving]
+    news = [feature.news(last, infos) for feature in features.of(last, "news")]
     gone = [
         planned
         for planned in last.ranges

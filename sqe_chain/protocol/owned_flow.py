@@ -119,8 +119,10 @@ class OwnedFlow:
         return plan
 
     def is_entered(self, infos: Mapping[str, TopicInfo]) -> bool:
-        """Whether the very same description of the topics has entered the present layout already."""
-        return self.entered is not None and self.entered[0] is infos and self.entered[1] is self.last.layout
+        """Whether these topics, in this very description, have entered the present layout; features may bring in others."""
+        if self.entered is None or self.features.of(self.last, "news"):
+            return False
+        return self.entered[0] is infos and self.entered[1] is self.last.layout
 
     def transition_after(self, before: Plan) -> Transition:
         """The transition from a plan to the next one, as states are written."""

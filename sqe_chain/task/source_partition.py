@@ -307,22 +307,19 @@ class SourcePartition:
         """Gather the outputs of each record that has not failed; what is retried alone is not published."""
         made, numbers = self._collector.made, self._collector.made_of
         dropped = records.failures.keys() | records.trial.keys()
-        for begin, end, drop in stretches(numbers, dropped) if made else ():
-            if not drop and self._gather_some(records, begin, end, keep=keep):
-                break
+        given = [
+            (begin + first, begin + last, own, inputs)
+            for begin, end, drop in (stretches(numbers, dropped) if made else ())
+            if not drop
+            for first, last, own, inputs in records.inputs_of(numbers[begin:end])
+        ]
+        for begin, end, own, inputs in given:
+            failed = partial(self._note_row, records, begin)
+            if self._gatherer.gather(made[begin:end], own, inputs, self.outputs, failed, keep=keep):
+                break  # none after it is tried
         if keep:
             made.clear()
             numbers.clear()
-
-    def _gather_some(self, records: Records, begin: int, end: int, *, keep: bool) -> bool:
-        """Gather some of the outputs. Returns whether none after them is tried."""
-        made, numbers = self._collector.made, self._collector.made_of
-        for first, last, own, inputs in records.inputs_of(numbers[begin:end]):
-            at = begin + first
-            failed = partial(self._note_row, records, at)
-            if self._gatherer.gather(made[at : begin + last], own, inputs, self.outputs, failed, keep=keep):
-                return True
-        return False
 
     def _note_row(self, records: Records, begin: int, row: int, error: Exception) -> bool:
         return self._note(records, self._collector.made_of[begin + row], error)
