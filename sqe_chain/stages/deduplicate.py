@@ -17,7 +17,6 @@ merged topics, and siblings that a flat-map made of one input.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final, Literal
 
 from sqe_chain._proto.windows_pb2 import SightingsRow
@@ -26,10 +25,10 @@ from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.stage_kind import STANDARD, StageTraits
 from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.identity import Identity, by_key, by_key_and
-from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict
+from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict, dropped
 from sqe_chain.stages.record_work import FILTER, RecordFunctions, id_of
 from sqe_chain.stages.stream_time import Held, JumpGuard
-from sqe_chain.stages.timed_stage import FilterKind, RememberingStage
+from sqe_chain.stages.timed_stage import RememberingStage, RuleKind
 from sqe_chain.stages.timetable import bucket_length
 
 DEFAULT_GUARD: Final = JumpGuard()
@@ -110,7 +109,7 @@ class Deduplicate(RememberingStage[Forwarded]):
             late=late,
             decode=_decode,
             encode=_encode,
-            end_of=partial(_end_of, interval_ms),
+            end_of=self._end_of,
             bucket_ms=bucket_length(interval_ms),
             clock_ms=clock_ms,
             hold_ms=interval_ms,
@@ -135,14 +134,14 @@ class Deduplicate(RememberingStage[Forwarded]):
             return refused
         if now_ms is None:
             return FORWARD
-        late = record.timestamp_ms < now_ms - self._interval_ms
-        if late and self._late == "drop":
-            return Verdict(forward=False, reason=Reason.LATE, detail=self._lateness(record, now_ms))
+        late = self._lateness(record, self._interval_ms)
+        if late is not None and self._late == "drop":
+            return late
         alive = self._expiring.at(row)
         for sighting in alive:
             if abs(sighting.timestamp_ms - record.timestamp_ms) <= self._interval_ms:
                 return FORWARD if self._is_same(record, sighting) else self._duplicate(record, sighting)
-        if not late:
+        if late is None:
             sighting = Forwarded(record.timestamp_ms, record.spot, noted_ms=None if believed else now_ms)
             if self._by_offset:
                 sighting.offset = record.offset
@@ -169,15 +168,12 @@ class Deduplicate(RememberingStage[Forwarded]):
         return record.spot != NOWHERE and record.spot == sighting.spot
 
     def _duplicate(self, record: Record, sighting: Forwarded) -> Verdict:
-        return Verdict(
-            forward=False,
-            reason=Reason.DUPLICATE,
-            original=None if sighting.spot == NOWHERE else sighting.spot,
-            detail=f"event time {record.timestamp_ms} ms is within {self._interval_ms} ms of {sighting.timestamp_ms} ms",
-        )
+        near = f"is within {self._interval_ms} ms of {sighting.timestamp_ms} ms"
+        return dropped(Reason.DUPLICATE, f"event time {record.timestamp_ms} ms {near}", sighting.spot)
 
-    def _lateness(self, record: Record, now_ms: int) -> str:
-        return f"event time {record.timestamp_ms} ms is more than {self._interval_ms} ms before stream time {now_ms} ms"
+    def _end_of(self, sighting: Forwarded) -> int:
+        begin_ms = sighting.timestamp_ms if sighting.noted_ms is None else sighting.noted_ms
+        return begin_ms + self._interval_ms + 1
 
 
 def _with_room(sightings: list[Forwarded]) -> list[Forwarded]:
@@ -186,11 +182,6 @@ def _with_room(sightings: list[Forwarded]) -> list[Forwarded]:
         return sightings
     oldest = next((each for each in sightings if each.noted_ms is not None), sightings[0])
     return [each for each in sightings if each is not oldest]
-
-
-def _end_of(interval_ms: int, sighting: Forwarded, now_ms: int) -> int:
-    del now_ms
-    return (sighting.timestamp_ms if sighting.noted_ms is None else sighting.noted_ms) + interval_ms + 1
 
 
 def _decode(content: bytes) -> list[Forwarded]:
@@ -221,7 +212,7 @@ def _encode(sightings: list[Forwarded]) -> bytes:
 
 
 @dataclass(frozen=True)
-class DeduplicateKind(FilterKind[Deduplicate]):
+class DeduplicateKind(RuleKind[Deduplicate]):
     """The kind of `deduplicate`, `deduplicate_by_key` and `deduplicate_by_key_value`."""
 
     name = "deduplicate"

@@ -22,10 +22,10 @@ from sqe_chain.flow.stage_kind import STANDARD, StageTraits
 from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.identity import Identity, by_key
-from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict
+from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict, dropped
 from sqe_chain.stages.record_work import FILTER
 from sqe_chain.stages.stream_time import JumpGuard
-from sqe_chain.stages.timed_stage import MONTH_GUARD, FilterKind, RememberingStage
+from sqe_chain.stages.timed_stage import MONTH_GUARD, RememberingStage, RuleKind
 from sqe_chain.stages.windowing import Calendar, Sessions, Tumbling, bucket_of, closes_ms, joined, touching
 
 
@@ -116,13 +116,10 @@ class Distinct(RememberingStage[First]):
             return self._begin(row, opened, record, now_ms)
         if isinstance(self._windows, Sessions):
             self._join(row, opened, windows, record.timestamp_ms)
-        first = windows[0].spot
-        if first == record.spot != NOWHERE:
+        first = windows[0]
+        if first.spot == record.spot != NOWHERE:
             return FORWARD
-        original = None if first == NOWHERE else first
-        return Verdict(
-            forward=False, reason=Reason.DUPLICATE, original=original, detail=_where(windows[0].span)
-        )
+        return dropped(Reason.DUPLICATE, _where(first.span), first.spot)
 
     def _found(self, opened: list[First], timestamp_ms: int) -> list[First]:
         if isinstance(self._windows, Sessions):
@@ -133,14 +130,10 @@ class Distinct(RememberingStage[First]):
         at_ms = record.timestamp_ms
         span = Span(at_ms, at_ms) if isinstance(self._windows, Sessions) else self._windows.spans(at_ms)[0]
         first = First(span, record.spot)
-        if self._end_of(first, now_ms) > now_ms:
+        if self._end_of(first) > now_ms:
             self._expiring.replace(row, [*opened, first])
         elif self._late == "drop":
-            return Verdict(
-                forward=False,
-                reason=Reason.LATE,
-                detail=f"{_where(span)} was closed at stream time {now_ms} ms",
-            )
+            return dropped(Reason.LATE, f"{_where(span)} was closed at stream time {now_ms} ms")
         return FORWARD
 
     def _join(self, row: bytes, opened: list[First], windows: list[First], timestamp_ms: int) -> None:
@@ -151,8 +144,7 @@ class Distinct(RememberingStage[First]):
         session = First(span, windows[0].spot, windows[-1].listed_ms)
         self._expiring.replace(row, [first for first in opened if first not in windows] + [session])
 
-    def _end_of(self, first: First, now_ms: int) -> int:
-        del now_ms
+    def _end_of(self, first: First) -> int:
         return closes_ms(self._windows, first.span, self._grace_ms)
 
 
@@ -185,7 +177,7 @@ def _encode(firsts: list[First]) -> bytes:
 
 
 @dataclass(frozen=True)
-class DistinctKind(FilterKind[Distinct]):
+class DistinctKind(RuleKind[Distinct]):
     """The kind of `distinct`."""
 
     name = "distinct"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final, Literal
 
 from sqe_chain._proto.joins_pb2 import PartnersRow
 from sqe_chain.flow.declaration import check_choice, check_duration
@@ -23,10 +23,10 @@ from sqe_chain.flow.table import RowTable
 from sqe_chain.flow.units import NUMBERS
 from sqe_chain.stages.live_rows import ExpiringRows
 from sqe_chain.stages.own_values import OwnValues, Stored
-from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
+from sqe_chain.stages.record import FORWARD, Record, Verdict
 from sqe_chain.stages.record_work import RecordFunctions
 from sqe_chain.stages.stream_time import JumpGuard
-from sqe_chain.stages.timed_stage import MONTH_GUARD, KeyedStage, TimedKind
+from sqe_chain.stages.timed_stage import MONTH_GUARD, KeyedStage, RuleKind
 from sqe_chain.stages.timetable import bucket_length
 from sqe_chain.stages.user_code import guarded
 
@@ -77,16 +77,6 @@ class Join(KeyedStage[Joined]):
         row = self._row(record)
         believed = self._timetable.observe(record.timestamp_ms, place_ms=record.place_ms)
         return row, self._refuse(record, believed=believed)
-
-    def _late(self, record: Record, allowed_ms: int) -> Verdict | None:
-        now_ms = self._timetable.time.now_ms
-        if now_ms is None or record.timestamp_ms >= now_ms - allowed_ms:
-            return None
-        return Verdict(
-            forward=False,
-            reason=Reason.LATE,
-            detail=f"event time {record.timestamp_ms} ms is more than {allowed_ms} ms before stream time {now_ms} ms",
-        )
 
 
 @dataclass(slots=True)
@@ -168,7 +158,7 @@ class StreamJoin(Join):
         if refused is not None:
             return refused
         self._close_due()
-        late = self._late(record, self._lateness_ms)
+        late = self._lateness(record, self._lateness_ms)
         if late is not None:
             return late
         if self._table.settled(row):  # an earlier attempt has written it
@@ -186,16 +176,13 @@ class StreamJoin(Join):
         key = row[len(JOINED) :]
         self._results += [(key, made) for made in joined if made is not None]
         self._expiring.replace(row, [*partners, own])
-        now_ms = self._timetable.time.now_ms
-        self._timetable.remind(row, self._end_of(own, 0 if now_ms is None else now_ms))
+        self._timetable.remind(row, self._end_of(own))
         return FORWARD
 
     def finish(self, now_ms: int) -> None:
-        """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one."""
-        del now_ms
         self._close_due()
         self._expiring.finish(self._due)
-        self._timetable.finish()
+        super().finish(now_ms)
         self._due.clear()
 
     def _joined(self, own: Partner, other: Partner, *, alone: bool) -> object:
@@ -210,8 +197,7 @@ class StreamJoin(Join):
         first, second = (other, value) if value.second else (value, other)
         return -self._before_ms <= second.at_ms - first.at_ms <= self._after_ms
 
-    def _end_of(self, partner: Partner, now_ms: int) -> int:
-        del now_ms
+    def _end_of(self, partner: Partner) -> int:
         reach_ms = self._before_ms if partner.second else self._after_ms
         return partner.at_ms + reach_ms + self._lateness_ms + 1
 
@@ -219,7 +205,7 @@ class StreamJoin(Join):
         for due_ms, row in self._timetable.take_due():
             self._due.add(row)
             partners = self._expiring.all_at(row)
-            over = [partner for partner in partners if self._end_of(partner, due_ms) <= due_ms]
+            over = [partner for partner in partners if self._end_of(partner) <= due_ms]
             if over:
                 alone = [self._values.read(partner.alone) for partner in over if partner.alone is not None]
                 self._results += [(row[len(JOINED) :], made) for made in alone]
@@ -261,10 +247,10 @@ def is_second(record: Record) -> bool:
 
 
 @dataclass(frozen=True)
-class JoinKind(TimedKind[Any]):
+class JoinKind(RuleKind[Any]):
     """What both kinds have in common."""
 
-    method: ClassVar[str]
+    method = ""
 
     combine: DeclaredFunction
     how: str = "inner"
@@ -285,13 +271,14 @@ class JoinKind(TimedKind[Any]):
             sides=("dropped",),
         )
 
-    def _common(self, clock_ms: int | None) -> dict[str, Any]:
-        return {
-            "combine": guarded(self.combine.function),
-            "is_second": is_second,
-            "how": self.how,
-            **self.timing(clock_ms),
-        }
+    def wrapped(self, function: DeclaredFunction, functions: RecordFunctions) -> Callable[..., Any]:
+        del functions
+        return guarded(function.function)
+
+    def settings(self, functions: RecordFunctions, clock_ms: int | None) -> dict[str, Any]:
+        settings = super().settings(functions, clock_ms)
+        del settings["late"]
+        return {**settings, "is_second": is_second}
 
 
 @dataclass(frozen=True)
@@ -300,17 +287,8 @@ class StreamJoinKind(JoinKind):
 
     name = "stream-join"
     method = "join_stream"
+    rule = StreamJoin
 
     before_ms: int = 0
     after_ms: int = 0
     lateness_ms: int = 0
-
-    def stage(self, table: RowTable, functions: RecordFunctions, clock_ms: int | None) -> StreamJoin:
-        del functions
-        return StreamJoin(
-            table,
-            before_ms=self.before_ms,
-            after_ms=self.after_ms,
-            lateness_ms=self.lateness_ms,
-            **self._common(clock_ms),
-        )

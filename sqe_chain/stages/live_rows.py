@@ -95,7 +95,7 @@ class ExpiringRows(Generic[Item]):
         timetable: their timetable.
         decode: content of a row -> its items.
         encode: items -> content.
-        end_of: an item and stream time -> first stream time at which the item has expired.
+        end_of: an item -> the first stream time at which the item has expired.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class ExpiringRows(Generic[Item]):
         *,
         decode: Callable[[bytes], list[Item]],
         encode: Callable[[list[Item]], bytes],
-        end_of: Callable[[Item, int], int],
+        end_of: Callable[[Item], int],
     ) -> None:
         self._table = table
         self._timetable = timetable
@@ -124,7 +124,7 @@ class ExpiringRows(Generic[Item]):
         """The live items of a row that have not expired."""
         now_ms = self._timetable.time.now_ms
         items = self._rows[row]
-        return items if now_ms is None else [item for item in items if self._end_of(item, now_ms) > now_ms]
+        return items if now_ms is None else [item for item in items if self._end_of(item) > now_ms]
 
     def replace(self, row: bytes, items: list[Item]) -> None:
         """Replace the items of a row, or mark those it has as changed."""
@@ -148,6 +148,6 @@ class ExpiringRows(Generic[Item]):
         kept = self.at(row)
         for item in kept:
             if item.listed_ms is None or item.listed_ms <= now_ms:
-                item.listed_ms = self._end_of(item, now_ms)
+                item.listed_ms = self._end_of(item)
                 self._timetable.file(row, item.listed_ms)
         self._rows[row] = kept

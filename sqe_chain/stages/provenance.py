@@ -12,7 +12,7 @@ from struct import Struct
 
 from sqe_chain._proto.filters_pb2 import Passed
 from sqe_chain.chain import ROOT_LENGTH
-from sqe_chain.stages.record import NOWHERE, Record, Spot
+from sqe_chain.stages.record import Record, Spot
 
 _INT32 = Struct(">i")
 
@@ -38,10 +38,9 @@ def remember(passed: Passed, record: Record) -> None:
     passed.position = record.spot.position
 
 
-def spot_of(passed: Passed) -> Spot | None:
-    """Lane and position of a record that passed; None when it had no position of its own."""
-    spot = Spot(passed.lane, passed.position)
-    return None if spot == NOWHERE else spot
+def spot_of(passed: Passed) -> Spot:
+    """Lane and position of a record that passed."""
+    return Spot(passed.lane, passed.position)
 
 
 def is_sibling(record: Record, passed: Passed) -> bool:

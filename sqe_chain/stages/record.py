@@ -104,5 +104,11 @@ class Verdict:
     dead_letter: bool = False
 
 
+def dropped(reason: Reason, detail: str, original: Spot | None = None) -> Verdict:
+    """The verdict on a record that is dropped; an original without a position of its own is not known."""
+    known = None if original == NOWHERE else original
+    return Verdict(forward=False, reason=reason, original=known, detail=detail)
+
+
 FORWARD = Verdict(forward=True)
 """It is forwarded, and there is nothing to report."""

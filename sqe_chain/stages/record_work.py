@@ -69,15 +69,8 @@ class RecordFunctions:
         self.name = name
         self.now_ms = now_ms
 
-    def of(self, declared: DeclaredFunction | None, *, catch: bool = False) -> Extract | None:
-        """The function; None for None.
-
-        Args:
-            declared: as the kind holds it.
-            catch: the stage catches what the function raises. Otherwise it is poison: the flow's policy decides.
-        """
-        if declared is None:
-            return None
+    def of(self, declared: DeclaredFunction, *, catch: bool = False) -> Extract:
+        """The function, as the kind holds it; `catch`: the stage catches what it raises, which is poison otherwise."""
         call = declared.function if catch else guarded(declared.function)
         if not declared.takes_context:
             return lambda record: call(record.value)

@@ -44,9 +44,9 @@ from sqe_chain.flow.filtering import DAY_MS
 from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.provenance import input_row, remember, spot_of
-from sqe_chain.stages.record import FORWARD, Reason, Record, Spot, Verdict
+from sqe_chain.stages.record import FORWARD, Reason, Record, Spot, Verdict, dropped
 from sqe_chain.stages.record_work import FILTER
-from sqe_chain.stages.timed_stage import FilterKind
+from sqe_chain.stages.timed_stage import RuleKind
 
 EXPIRY_MS: Final = 2 * DAY_MS
 """How long a mark is kept after the last record that passed: two days, as in SQE."""
@@ -144,7 +144,7 @@ class SqeReplays:
         elif key.offset < mark.offset or not self._take_sibling(mark, record):
             detail = f"source offset {key.offset}, but {mark.offset} has passed"
             original = _original(mark, record) if key.offset == mark.offset else None
-            return Verdict(forward=False, reason=Reason.REPLAY, original=original, detail=detail)
+            return dropped(Reason.REPLAY, detail, original)
         self._accepted.setdefault(row, set()).add(source)
         return FORWARD
 
@@ -240,7 +240,7 @@ def _written(marks: Marks) -> bytes | None:
 
 
 @dataclass(frozen=True)
-class ReplaysKind(FilterKind[SqeReplays]):
+class ReplaysKind(RuleKind[SqeReplays]):
     """The kind of ``drop_replays(by="source")``."""
 
     name = "replays"

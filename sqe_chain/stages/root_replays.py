@@ -49,9 +49,9 @@ from sqe_chain.flow.declaration import check_choice, check_int
 from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.provenance import is_sibling, remember, spot_of
-from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
+from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict, dropped
 from sqe_chain.stages.record_work import FILTER
-from sqe_chain.stages.timed_stage import FilterKind
+from sqe_chain.stages.timed_stage import RuleKind
 
 MAX_ROOTS: Final = 64
 """Roots of one key."""
@@ -119,7 +119,7 @@ class RootReplays:
         elif position <= mark.position and not is_sibling(record, mark.passed):
             original = spot_of(mark.passed) if position == mark.position else None
             detail = f"root position {position.hex()}, but {mark.position.hex()} has been applied"
-            return Verdict(forward=False, reason=Reason.REPLAY, original=original, detail=detail)
+            return dropped(Reason.REPLAY, detail, original)
         mark.position = position
         remember(mark.passed, record)
         self._rows.changed(row)
@@ -165,7 +165,7 @@ def _read(content: bytes | None) -> RootMarks:
 
 
 @dataclass(frozen=True)
-class RootsKind(FilterKind[RootReplays]):
+class RootsKind(RuleKind[RootReplays]):
     """The kind of ``drop_replays(by="key")``."""
 
     name = "roots"

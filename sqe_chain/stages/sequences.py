@@ -51,9 +51,9 @@ from sqe_chain.flow.stage_kind import StageTraits
 from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.provenance import input_row, is_sibling, remember, spot_of
-from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
-from sqe_chain.stages.record_work import FILTER
-from sqe_chain.stages.timed_stage import FilterKind
+from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict, dropped
+from sqe_chain.stages.record_work import FILTER, Extract, RecordFunctions
+from sqe_chain.stages.timed_stage import RuleKind
 
 Extractor = Callable[[Record], int | None]
 """Finds a number in a record. None, or an exception: the record is malformed."""
@@ -169,7 +169,7 @@ class StaleSequences:
             seen.fresh, seen.epoch, seen.highest, seen.bits = False, epoch, sequence, 1
             return FORWARD
         if epoch < seen.epoch:
-            return _dropped(Reason.STALE, f"epoch {epoch}, but {seen.epoch} has begun")
+            return dropped(Reason.STALE, f"epoch {epoch}, but {seen.epoch} has begun")
         if sequence > seen.highest:
             missing = sequence - seen.highest - 1
             detail = f"{missing} missing between {seen.highest} and {sequence}"
@@ -186,11 +186,11 @@ class StaleSequences:
         if same and not self._exact and is_sibling(record, seen.passed):
             return FORWARD
         below = seen.highest - sequence
-        original = seen.passed if same else None
+        original = spot_of(seen.passed) if same else None
         if below >= self._window or self._window == 1:
-            return _dropped(Reason.STALE, f"number {sequence}, the highest is {seen.highest}", original)
+            return dropped(Reason.STALE, f"number {sequence}, the highest is {seen.highest}", original)
         if seen.bits >> below & 1:
-            return _dropped(Reason.DUPLICATE, f"number {sequence} was seen", original)
+            return dropped(Reason.DUPLICATE, f"number {sequence} was seen", original)
         seen.bits |= 1 << below
         return FORWARD
 
@@ -279,11 +279,6 @@ class _Seen:
         self.highest = sequence
 
 
-def _dropped(reason: Reason, detail: str, original: Passed | None = None) -> Verdict:
-    spot = spot_of(original) if original is not None else None
-    return Verdict(forward=False, reason=reason, original=spot, detail=detail)
-
-
 def _checked(number: int | None, what: str) -> int:
     if not isinstance(number, int) or isinstance(number, bool):
         raise TypeError(f"the {what} is {type(number).__name__}, not an integer")
@@ -316,12 +311,11 @@ def _check(scope: str, epoch: object, malformed: str, window: int, compat: str |
 
 
 @dataclass(frozen=True)
-class SequencesKind(FilterKind[StaleSequences]):
+class SequencesKind(RuleKind[StaleSequences]):
     """The kind of `drop_stale`."""
 
     name = "sequences"
     rule = StaleSequences
-    catches = True  # `malformed` decides what becomes of them
 
     sequence: DeclaredFunction
     scope: Any = "partition"
@@ -334,6 +328,9 @@ class SequencesKind(FilterKind[StaleSequences]):
     @property
     def traits(self) -> StageTraits:
         return replace(FILTER, method="drop_stale", order="times", spread=self.scope)
+
+    def wrapped(self, function: DeclaredFunction, functions: RecordFunctions) -> Extract:
+        return functions.of(function, catch=True)  # `malformed` decides what becomes of what it raises
 
     def check(self, where: str, *, dead_letters: bool) -> None:
         super().check(where, dead_letters=dead_letters)

@@ -27,7 +27,7 @@ from sqe_chain.envelope.head import MAX_TIMESTAMP_MS, check_timestamp
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow.declaration import TimeGuard, caller_line, check_choice, check_duration, check_int
 from sqe_chain.flow.filtering import DAY_MS
-from sqe_chain.stages.record import Reason, Record, Verdict
+from sqe_chain.stages.record import Reason, Record, Verdict, dropped
 
 MAX_HELD: Final = 256
 MAX_CONFIRMATIONS: Final = 1_000_000
@@ -81,7 +81,7 @@ class JumpGuard(TimeGuard):
                 f"{record.topic}[{record.partition}] offset {record.offset}: {detail}. Either its clock is wrong "
                 f"(choose a poison policy for it), or the topic was silent for long (set a larger max_jump_ms)"
             )
-        return Verdict(forward=False, reason=Reason.AHEAD, detail=detail)
+        return dropped(Reason.AHEAD, detail)
 
 
 class Held(NamedTuple):
@@ -214,15 +214,6 @@ class StreamTime:
         if self.now_ms is None or to_ms > self.now_ms:
             self._begin_run(0, 0)
             self._move(to_ms)
-
-    @property
-    def run(self) -> tuple[int | None, int, int, int]:
-        """Stream time; how many records in a row were too far ahead of it, the earliest of them, the latest of them."""
-        return self.now_ms, self._ahead, self._ahead_lowest_ms, self._ahead_highest_ms
-
-    @run.setter
-    def run(self, run: tuple[int | None, int, int, int]) -> None:
-        self.now_ms, self._ahead, self._ahead_lowest_ms, self._ahead_highest_ms = run
 
     def save(self, clock: ClockRow) -> None:
         """Write this object into the row that is to be stored."""

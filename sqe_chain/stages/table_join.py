@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from sqe_chain._proto.joins_pb2 import VersionsRow
@@ -35,9 +36,10 @@ from sqe_chain.stages.record_work import RecordFunctions, RecordWork, RunWork
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timed_stage import MONTH_GUARD
 from sqe_chain.stages.timetable import bucket_length
-from sqe_chain.stages.user_code import RunError, guarded
+from sqe_chain.stages.user_code import RunError
 
 _ALWAYS_MS = -(1 << 63)
+_FROM_MS = attrgetter("from_ms")
 
 
 @dataclass(slots=True)
@@ -117,7 +119,7 @@ class TableJoin(Join):
         if refused is not None:
             return refused
         # A change, too: what it would have to be compared with may be purged, at the end of one batch or another.
-        late = self._late(record, self._history_ms)
+        late = self._lateness(record, self._history_ms)
         if late is not None:
             return late
         if self._is_second(record):
@@ -179,22 +181,20 @@ class TableJoin(Join):
         return index
 
     def finish(self, now_ms: int) -> None:
-        """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one."""
-        del now_ms
         due = {row for _, row in self._timetable.take_due()}
         self._table.load(due)
         for row in sorted(due | self._rows.all_changed()):
             self._rows[row] = self._kept(row)
         self._rows.write()
-        self._timetable.finish()
+        super().finish(now_ms)
 
     def _begun(self, record: Record) -> tuple[bytes, Verdict | None]:
         if self._static and record.key is not None:
             return JOINED + record.key, None
         return super()._begun(record)
 
-    def _late(self, record: Record, allowed_ms: int) -> Verdict | None:
-        return None if self._static else super()._late(record, allowed_ms)
+    def _lateness(self, record: Record, allowed_ms: int) -> Verdict | None:
+        return None if self._static else super()._lateness(record, allowed_ms)
 
     def _said(self, row: bytes, at_ms: int) -> object:
         """The table's value of a key at a moment."""
@@ -204,7 +204,7 @@ class TableJoin(Join):
         if len(versions) == 1:
             version = versions[0].value if versions[0].from_ms <= at_ms else None
         else:
-            at = bisect_right(versions, at_ms, key=_from_ms)
+            at = bisect_right(versions, at_ms, key=_FROM_MS)
             version = versions[at - 1].value if at else None
         return None if version is None else self._values.read(version)
 
@@ -218,7 +218,7 @@ class TableJoin(Join):
             self._rows[row] = [] if value is None else [Version(0, value)]
             return
         versions = self._rows[row]
-        at = bisect_right([version.from_ms for version in versions], record.timestamp_ms)
+        at = bisect_right(versions, record.timestamp_ms, key=_FROM_MS)
         changed = Version(record.timestamp_ms, value)
         self._rows[row] = [*versions[:at], changed, *versions[at:]]
 
@@ -227,7 +227,7 @@ class TableJoin(Join):
         now_ms, versions = self._timetable.time.now_ms, self._rows[row]
         if now_ms is None:
             return versions
-        valid = bisect_right([version.from_ms for version in versions], now_ms - self._history_ms)
+        valid = bisect_right(versions, now_ms - self._history_ms, key=_FROM_MS)
         kept = versions[max(0, valid - 1) :]
         if valid and kept[0].value is None:  # a deletion before which no value can come
             kept = kept[1:]
@@ -257,16 +257,13 @@ def _versions_row(versions: list[Version]) -> bytes | None:
     return row.SerializeToString(deterministic=True)
 
 
-def _from_ms(version: Version) -> int:
-    return version.from_ms
-
-
 @dataclass(frozen=True)
 class TableJoinKind(JoinKind):
     """The kind of `join_table`."""
 
     name = "table-join"
     method = "join_table"
+    rule = TableJoin
 
     deleted: DeclaredFunction | None = None
     history_ms: int = 0
@@ -283,15 +280,7 @@ class TableJoinKind(JoinKind):
         return {MATCHED: stage.joined, UNMATCHED: stage.unmatched}
 
     def stage(self, table: RowTable, functions: RecordFunctions, clock_ms: int | None) -> TableJoin:
-        del functions
-        deleted = None if self.deleted is None else guarded(self.deleted.function)
-        join = TableJoin(
-            table,
-            deleted=deleted,
-            history_ms=self.history_ms,
-            static=self.static,
-            **self._common(clock_ms),
-        )
+        join: TableJoin = super().stage(table, functions, clock_ms)
         join.plain_combine = self.combine.function
         return join
 
@@ -309,9 +298,9 @@ class TableJoinWork(RunWork):
         run = UnitRun.of(units)
         self._load(run)
         begin = 0
-        for path, same in groupby(run.paths, key=_input_of):
+        for which, same in groupby(path[-len(NUMBERS[0]) :] for path in run.paths):
             end = begin + len(list(same))
-            if path == NUMBERS[0]:
+            if which == NUMBERS[0]:
                 self._join(run, begin, end)
             else:
                 super().apply(run[begin:end])
@@ -334,8 +323,3 @@ class TableJoinWork(RunWork):
             elif index < end:
                 super().apply((run[index],))
                 index += 1
-
-
-def _input_of(path: bytes) -> bytes:
-    """By which input of its stage a unit came."""
-    return path[-len(NUMBERS[0]) :]

@@ -56,8 +56,10 @@ class TimedKey:
 
     def first(self, clock: Clock) -> Timer | None:
         """The timer that is due first; at the same moment by name."""
-        timers = self.timers[clock]
-        return min((Timer(name, at_ms, clock) for name, at_ms in timers.items()), key=_moment, default=None)
+        if not self.timers[clock]:
+            return None
+        at_ms, name = min((at_ms, name) for name, at_ms in self.timers[clock].items())
+        return Timer(name, at_ms, clock)
 
     def used(self, at_ms: int, expire_after_ms: int) -> None:
         """A record has come: its state stays for so long after the latest of them."""
@@ -114,14 +116,3 @@ def row_of(codec: Codec[Any], key: TimedKey) -> bytes | None:
     for name, at_ms in sorted(key.timers["batch"].items()):
         row.clock_timers.add(name=name, at_ms=at_ms)
     return row.SerializeToString(deterministic=True)
-
-
-def state_in(name: bytes, content: bytes, codec: Codec[Any]) -> tuple[bytes, Any] | None:
-    """Key and state of a row, read as by `key_in`; None if the row belongs to the timetable."""
-    if not name.startswith(KEYS):
-        return None
-    return name[len(KEYS) :], key_in(codec, None, content).state
-
-
-def _moment(timer: Timer) -> tuple[int, str]:
-    return timer.at_ms, timer.name

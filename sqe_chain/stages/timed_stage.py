@@ -14,7 +14,7 @@ from sqe_chain.flow.stage_kind import STANDARD
 from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.identity import Identity, row_of, rows_of
 from sqe_chain.stages.live_rows import ExpiringRows, Item
-from sqe_chain.stages.record import Record, Verdict
+from sqe_chain.stages.record import Reason, Record, Verdict, dropped
 from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, Stage
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timetable import Timetable
@@ -52,6 +52,19 @@ class TimedStage:
     def advance(self, to_ms: int) -> None:
         """Move stream time without a record, for inputs that are silent: the same in every attempt of a batch."""
         self._timetable.time.advance(to_ms)
+
+    def finish(self, now_ms: int) -> None:
+        """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one."""
+        del now_ms
+        self._timetable.finish()
+
+    def _lateness(self, record: Record, allowed_ms: int) -> Verdict | None:
+        """The verdict on a record that is more than this before stream time; None: it is not."""
+        now_ms = self.stream_time_ms
+        if now_ms is None or record.timestamp_ms >= now_ms - allowed_ms:
+            return None
+        before = f"is more than {allowed_ms} ms before stream time {now_ms} ms"
+        return dropped(Reason.LATE, f"event time {record.timestamp_ms} ms {before}")
 
     def _refuse(self, record: Record, *, believed: bool) -> Verdict | None:
         """The verdict on a record that is too far ahead; None: the stage takes it.
@@ -115,7 +128,7 @@ class RememberingStage(TimedStage, Generic[Item]):
         late: str,
         decode: Callable[[bytes], list[Item]],
         encode: Callable[[list[Item]], bytes],
-        end_of: Callable[[Item, int], int],
+        end_of: Callable[[Item], int],
         **timetable: Any,  # noqa: ANN401 - see `Timetable`
     ) -> None:
         super().__init__(table, guard, **timetable)
@@ -130,10 +143,8 @@ class RememberingStage(TimedStage, Generic[Item]):
         return rows_of(self._identity, records)
 
     def finish(self, now_ms: int) -> None:
-        """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one."""
-        del now_ms
         self._expiring.finish(row for _, row in self._timetable.take_due())
-        self._timetable.finish()
+        super().finish(now_ms)
 
     def _row(self, record: Record) -> bytes | None:
         return row_of(self._identity, record)
@@ -169,23 +180,25 @@ class TimedKind(RecordKind[Stage]):
         super().check(where, dead_letters=dead_letters)
 
 
-class FilterKind(TimedKind[Stage]):
-    """A kind of filter: its stages are objects of one class, the rule, made with the fields of the kind.
+class RuleKind(TimedKind[Stage]):
+    """A kind whose stages are objects of one class, the rule, made with the fields of the kind.
 
     Attributes:
-        rule: the class; takes a table, then the fields by name, functions of values as functions of records.
-        catches: whether the rule catches what these functions raise.
+        rule: the class; takes a table, then the fields by name.
     """
 
     rule: ClassVar[Callable[..., Any]]
-    catches: ClassVar[bool] = False
+
+    def wrapped(self, function: DeclaredFunction, functions: RecordFunctions) -> Callable[..., Any]:
+        """A function of the user as the rule takes it: by default a function of a value as one of a record."""
+        return functions.of(function)
 
     def settings(self, functions: RecordFunctions, clock_ms: int | None) -> dict[str, Any]:
         """The arguments of the rule. Late records that stop a flow are dropped by the rule: `RecordWork` stops at them."""
         values = {name: getattr(self, name) for name in getattr(self, "__dataclass_fields__", ())}
         for name, value in values.items():
             if isinstance(value, DeclaredFunction):
-                values[name] = functions.of(value, catch=self.catches)
+                values[name] = self.wrapped(value, functions)
         if "guard" not in values:
             return values
         return {**values, "late": "drop" if self.late == "stop" else self.late, **self.timing(clock_ms)}

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from sqe_chain.codecs import Codec
@@ -199,9 +200,8 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
         """
         self._ticks.time.advance(clock_ms)
         for at_ms, row in self._ticks.take_due():
-            if not self._table.settled(row):
-                self._wake(row, self._rows[row], at_ms, "batch")
-                self._fire_due()
+            self._wake(row, at_ms, "batch")
+            self._fire_due()
 
     def take_changes(self) -> list[Change]:
         """The states that the batch has changed, in the order of their keys; once, after `finish`."""
@@ -209,17 +209,15 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
         return changes
 
     def finish(self, now_ms: int) -> None:
-        """End the batch: list what is due later, and write. The next batch may begin with this object or a new one."""
-        del now_ms
         self._changes = [
             Change(row[len(KEYS) :], self._rows[row].state, cause)
-            for row, cause in sorted(self._causes.items(), key=_row_of)
+            for row, cause in sorted(self._causes.items(), key=itemgetter(0))
         ]
         for row in sorted(self._woken | self._causes.keys()):
             self._list(row, self._rows[row])
         self._rows.write()
         self._timer_ms = self._ticks.next_due_ms
-        self._timetable.finish()
+        super().finish(now_ms)
         self._ticks.finish()
         self._woken.clear()
         self._causes.clear()
@@ -231,11 +229,13 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
 
     def _fire_due(self) -> None:
         for due_ms, row in self._timetable.take_due():
-            if not self._table.settled(row):
-                self._wake(row, self._rows[row], due_ms, "event")
+            self._wake(row, due_ms, "event")
 
-    def _wake(self, row: bytes, key: TimedKey, due_ms: int, clock: Clock) -> None:
+    def _wake(self, row: bytes, due_ms: int, clock: Clock) -> None:
         """Fire the first timer of a key, if it is due; see to it that the key is woken for the next one."""
+        if self._table.settled(row):
+            return
+        key = self._rows[row]
         self._woken.add(row)
         listing = key.listings[clock]
         if listing.next_ms is not None and listing.next_ms <= due_ms:
@@ -332,7 +332,3 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
         while 2 * _SHARES * step_ms <= distance_ms:
             step_ms *= 2
         return at_ms - at_ms % step_ms
-
-
-def _row_of(item: tuple[bytes, Any]) -> bytes:
-    return item[0]

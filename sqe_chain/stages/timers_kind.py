@@ -18,7 +18,7 @@ from sqe_chain.flow.timers import KeyTimers, TimersContext
 from sqe_chain.flow.units import Push, Unit
 from sqe_chain.stages.own_values import OwnValues
 from sqe_chain.stages.record_work import RecordFunctions, RecordWork, UnitRecord
-from sqe_chain.stages.timed_keys import state_in
+from sqe_chain.stages.timed_keys import KEYS, key_in
 from sqe_chain.stages.timed_stage import TimedKind
 from sqe_chain.stages.timers import Change, TimedAggregate, TimerFailed
 from sqe_chain.stages.user_code import guarded
@@ -99,8 +99,9 @@ class TimersKind(TimedKind[TimedAggregate[Any]]):
         return TimersWork(self, task)
 
     def states_in(self, row: bytes, content: bytes) -> Iterable[StoredState]:
-        stored = state_in(row, content, self.states)
-        return () if stored is None else (StoredState(*stored),)
+        if not row.startswith(KEYS):  # of the timetable
+            return ()
+        return (StoredState(row[len(KEYS) :], key_in(self.states, None, content).state),)
 
 
 class TimersWork(RecordWork):
@@ -150,7 +151,8 @@ class TimersWork(RecordWork):
     def push_changes(self, push: Push) -> None:
         """Pass changed states to the operators after `changes()`, in the order (last input that changed it, key)."""
         changes: Sequence[Change] = self._stage.take_changes()
-        for key, state, origin in sorted(changes, key=_order_of):
+        by_input = sorted(changes, key=lambda one: (one.cause.order, one.cause.tp.topic_id, one.key))
+        for key, state, origin in by_input:
             push(state, key, b"", origin)
 
     def _process(self, record: UnitRecord, unit: Unit) -> None:
@@ -160,7 +162,3 @@ class TimersWork(RecordWork):
     def _beat(self, unit: Unit) -> None:
         self._stage.cause = unit[4]
         super()._beat(unit)
-
-
-def _order_of(change: Change) -> tuple[tuple[str, int, int], bytes, bytes]:
-    return change.cause.order, change.cause.tp.topic_id, change.key

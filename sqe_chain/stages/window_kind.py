@@ -182,10 +182,7 @@ class EarlyResults(RecordWork):
     def push_changes(self, push: Push) -> None:
         """Pass early results to the operators after `changes()`, in the order (last input that changed it, key, window)."""
         kind: Any = self._kind
-        for origin, result in sorted(self._early, key=_order_of):
+        for origin, result in sorted(
+            self._early, key=lambda early: (early[0].order, early[0].tp.topic_id, *early[1][:2])
+        ):
             push(kind.value_of(result), result.key, b"", origin)
-
-
-def _order_of(early: tuple[Origin, Any]) -> tuple[tuple[str, int, int], bytes, bytes, Any]:
-    origin, result = early
-    return origin.order, origin.tp.topic_id, result.key, result.span

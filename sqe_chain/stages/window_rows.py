@@ -6,6 +6,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from sqe_chain._proto.windows_pb2 import WindowsRow
@@ -85,7 +86,7 @@ def windows_in(content: bytes, codec: Codec[Any]) -> list[OpenWindow[Any]]:
 def windows_row(windows: Iterable[OpenWindow[Any]], codec: Codec[Any]) -> bytes:
     """The content of the row of these windows, in the order of their beginnings."""
     row = WindowsRow()
-    for window in sorted(windows, key=_span_of):
+    for window in sorted(windows, key=attrgetter("span")):
         start_ms, end_ms = window.span
         row.windows.add(
             start_ms=start_ms,
@@ -123,18 +124,7 @@ def results_of(name: bytes, content: bytes, codec: Codec[Any]) -> list[Result]:
         key, _ = retained_in(name)
     else:
         return []
-    return [
-        Result(
-            key,
-            Span(stored.start_ms, stored.start_ms + stored.length_ms),
-            codec.decode(stored.state),
-        )
-        for stored in WindowsRow.FromString(content).windows
-    ]
-
-
-def _span_of(window: OpenWindow[Any]) -> Span:
-    return window.span
+    return [Result(key, window.span, window.state) for window in windows_in(content, codec)]
 
 
 def shown_row(key: bytes, start_ms: int) -> bytes:

@@ -28,7 +28,7 @@ from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.live_rows import ExpiringRows
 from sqe_chain.stages.own_values import OwnValues, state_left
-from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
+from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict, dropped
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timed_stage import MONTH_GUARD, KeyedStage
 from sqe_chain.stages.user_code import RunError
@@ -119,7 +119,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
             self._timetable,
             decode=lambda content: windows_in(content, self._codec),
             encode=lambda opened: windows_row(opened, self._codec),
-            end_of=lambda window, _: self._closes(window.span),
+            end_of=lambda window: self._closes(window.span),
         )
         self._due: set[bytes] = set()
         self._closed: dict[bytes, tuple[int, bytes]] = {}
@@ -147,11 +147,8 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         into = self._into_session if isinstance(self._windows, Sessions) else self._into_all
         if into(row, record):
             return FORWARD
-        return Verdict(
-            forward=False,
-            reason=Reason.LATE,
-            detail=f"every window of event time {record.timestamp_ms} ms was closed at stream time {self.stream_time_ms} ms",
-        )
+        closed = f"was closed at stream time {self.stream_time_ms} ms"
+        return dropped(Reason.LATE, f"every window of event time {record.timestamp_ms} ms {closed}")
 
     def fold_run(
         self, keys: Sequence[bytes | None], values: Sequence[object], times_ms: Sequence[int], begin: int
@@ -219,8 +216,6 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         self.advance(self._last_moment(latest_ms))
 
     def finish(self, now_ms: int) -> None:
-        """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one."""
-        del now_ms
         self._close_due()
         stream_time_ms = self._timetable.time.now_ms
         retained: dict[bytes, bytes] = {}
@@ -236,7 +231,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
             if self._table.get(row) is not None:
                 self._table.delete(row)
         self._expiring.finish(row for row in self._due if row.startswith(OPEN))
-        self._timetable.finish()
+        super().finish(now_ms)
         self._due.clear()
         self._closed.clear()
         self._in_use.clear()

@@ -10,7 +10,7 @@ import pytest
 from sqe_chain._proto.filters_pb2 import Passed
 from sqe_chain.chain import next_position, root_position
 from sqe_chain.stages.provenance import input_row, is_sibling, remember, spot_of
-from sqe_chain.stages.record import NOWHERE, Record, Spot
+from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot, dropped
 
 POSITION = next_position(root_position(1, 5), 2)
 FIRST = Record(topic="lines", topic_id=b"l" * 16, offset=9, spot=Spot(7, POSITION + bytes(4)))
@@ -47,8 +47,9 @@ def test_elements_without_a_position_are_no_siblings() -> None:
 
 
 def test_the_place_of_a_passed_record_is_known_unless_it_had_no_position() -> None:
-    assert spot_of(passed(FIRST)) == FIRST.spot
-    assert spot_of(passed(replace(FIRST, spot=NOWHERE))) is None
+    for spot, known in ((FIRST.spot, FIRST.spot), (NOWHERE, None)):
+        original = spot_of(passed(replace(FIRST, spot=spot)))
+        assert dropped(Reason.REPLAY, "", original).original == known
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from sqe_chain.errors import PoisonError
 from sqe_chain.flow.table import RowTable
 from sqe_chain.flow.timers import KeyTimers, Timer, Timers
 from sqe_chain.stages import JumpGuard, MemoryTable, Reason, Record
-from sqe_chain.stages.timed_keys import KEYS, no_timers, state_in
+from sqe_chain.stages.timed_keys import KEYS, key_in, no_timers
 from sqe_chain.stages.timers import TimedAggregate, TimerFailed
 from sqe_chain.stages.timetable import BATCH_CLOCK, CLOCK, GROUP_RECORDS, INDEX, MANIFEST
 from tests.support.partial_writes import RecordingTable, Rows, run_with_partial_writes
@@ -221,8 +221,8 @@ def run(batches: Sequence[Sequence[Step]], *, torn: bool = False, **settings: An
 
 
 def states_in(rows: Rows) -> dict[bytes, str]:
-    found = (state_in(name, content, codec_for(StringValue)) for name, content in rows.items())
-    return {one[0]: one[1].value for one in found if one is not None}
+    own = {name.removeprefix(KEYS): row for name, row in rows.items() if name.startswith(KEYS)}
+    return {key: key_in(codec_for(StringValue), None, row).state.value for key, row in own.items()}
 
 
 ops = st.lists(
