@@ -125,9 +125,14 @@ def title_of(function: Any) -> str:  # noqa: ANN401 - any function
     inner = inspect.unwrap(function)
     while isinstance(inner, partial):
         inner = inspect.unwrap(inner.func)
-    code = getattr(_called(inner), "__code__", None)
+    code = code_of(inner)
     name = getattr(inner, "__name__", type(inner).__name__)
     return f"{name} at {code.co_filename}:{code.co_firstlineno}" if code else str(name)
+
+
+def code_of(function: Any) -> types.CodeType | None:  # noqa: ANN401 - any function
+    """The code that runs when it is called; None: it is not Python's."""
+    return getattr(_called(function), "__code__", None)
 
 
 def _called(function: Any) -> Any:  # noqa: ANN401 - any function

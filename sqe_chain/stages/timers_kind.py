@@ -151,7 +151,9 @@ class TimersWork(RecordWork):
     def push_changes(self, push: Push) -> None:
         """Pass changed states to the operators after `changes()`, in the order (last input that changed it, key)."""
         changes: Sequence[Change] = self._stage.take_changes()
-        by_input = sorted(changes, key=lambda one: (one.cause.order, one.cause.tp.topic_id, one.key))
+        by_input = sorted(
+            changes, key=lambda change: (change.cause.order, change.cause.tp.topic_id, change.key)
+        )
         for key, state, origin in by_input:
             push(state, key, b"", origin)
 

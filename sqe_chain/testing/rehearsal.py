@@ -31,11 +31,11 @@ from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.task.watched import watching
-from sqe_chain.testing.backups import Backups
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.fault_injection import Arming
 from sqe_chain.testing.faults import Crash, FaultScript
 from sqe_chain.testing.faulty_ports import faulty_log, faulty_sink, faulty_store
+from sqe_chain.testing.results import Results
 from sqe_chain.testing.values import ValueWatch
 from sqe_chain.wings import WINGS, load
 
@@ -64,7 +64,7 @@ class Zombie:
         return self.service.batch().worked
 
 
-class Rehearsal(Arming, Backups):
+class Rehearsal(Arming, Results):
     """One flow with its topics and its store in memory, to crash and restart.
 
     Args:
@@ -331,7 +331,7 @@ class Rehearsal(Arming, Backups):
         """
         self.service = None
         env = self._environment(None)
-        Rebuild(env, partial(self._engine, env), to, republish, resume).run()
+        Rebuild(env, partial(self._engine, env.ports), to, republish, resume).run()
 
     def announce(self, *stages: str) -> AnnouncementResult:
         """Publish the newest state of each key of these stages, by default of all, again. Ends the present run."""
@@ -350,15 +350,12 @@ class Rehearsal(Arming, Backups):
     def _environment(self, settings: Settings | None) -> Environment:
         """The environment of a new run, with injected faults."""
         run, script = next(self._runs), self.script
-        log = faulty_log(self._log(), script)
-        stores: dict[str, StateStore] = {
-            name: faulty_store(store, script) for name, store in self.stores.items()
-        }
-        ports = Ports(log, stores, partial(faulty_sink, scheduler=script))
+        stores = {name: faulty_store(store, script) for name, store in self.stores.items()}
+        ports = Ports(faulty_log(self._log(), script), stores, partial(faulty_sink, scheduler=script))
         return Environment(
             self.flow,
             ports,
-            InProcessEngine(self.flow, log, ports.store, sinks=ports.sink),
+            self._engine(ports, self.flow),
             script,
             self.clock,
             lambda: f"run-{run}-{next(self._runs)}",
@@ -376,5 +373,5 @@ class Rehearsal(Arming, Backups):
         return files
 
     @staticmethod
-    def _engine(env: Environment, flow: CompiledFlow) -> InProcessEngine:
-        return InProcessEngine(flow, env.ports.log, env.ports.store, sinks=env.ports.sink)
+    def _engine(ports: Ports, flow: CompiledFlow) -> InProcessEngine:
+        return InProcessEngine(flow, ports.log, ports.store, sinks=ports.sink)

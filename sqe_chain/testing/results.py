@@ -1,11 +1,12 @@
-"""What a rehearsal has stored, published and reported, for the asserts of a test."""
+"""What a rehearsal has stored, published and reported, for the asserts of a test; and stores that go back in time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.adapters.memory.store import MemoryStore, StoreCopy
 from sqe_chain.chain import Chain
 from sqe_chain.envelope.message import Envelope, read
 from sqe_chain.errors import ConfigurationError
@@ -103,6 +104,38 @@ class Results:
     def events(self, name: str) -> list[dict[str, object]]:
         """All events of this name that the service reported, in all its runs."""
         return [event.fields() for event in self.script.events if event.name == name]
+
+    def copy_stores(self) -> dict[str, StoreCopy]:
+        """Copy all stores, for `roll_back`."""
+        return {name: self._memory(name).copy_all() for name in self.stores}
+
+    def roll_back(
+        self, copies: Mapping[str, StoreCopy], *, stage: str | None = None, cells: Sequence[int] | None = None
+    ) -> None:
+        """Restore stores to an earlier state, as after a backup was restored, or a failover lost acknowledged writes.
+
+        Args:
+            copies: from `copy_stores`.
+            stage: restore only this stage; by default everything, including claim and plans.
+            cells: restore only these cells of the stage: state partitions, or their buckets.
+        """
+        if stage is None:
+            for name, copy in copies.items():
+                self._memory(name).restore_all(copy)
+            return
+        node = self._stage(stage)
+        store, flow = self._memory(node.store or ""), self._store_flow(stage)
+        parts = copies[node.store or ""].parts
+        for cell in self._flow.cells[node.index] if cells is None else cells:
+            store.restore_part(flow, stage, cell, parts.get((flow, stage, cell)))
+
+    def _memory(self, name: str) -> MemoryStore:
+        store = self.stores[name]
+        if not isinstance(store, MemoryStore):
+            raise ConfigurationError(
+                f"{store!r} cannot be rolled back. Expected a MemoryStore. Rehearse with one"
+            )
+        return store
 
     def _store_flow(self, stage: str) -> str:
         """The name under which a stage's states are stored; a rebuild changes it."""

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqe_chain.chain import (
     MAX_EPOCH,
@@ -25,7 +25,10 @@ from sqe_chain.chain import (
     Link,
 )
 from sqe_chain.envelope import read, republish, wrap
+from sqe_chain.protocol.events import When
 from sqe_chain.testing.proving import Fault, Feed, Schedule
+from sqe_chain.testing.proving.drawing import WHATS
+from sqe_chain.testing.proving.schedule import What
 from sqe_chain.wings import needing
 
 with needing("sqe_chain.testing.strategies", "prove"):
@@ -142,9 +145,8 @@ def schedules(  # noqa: D417 - Hypothesis gives `draw`
         max_calls: calls of the service before which they may happen. Those that are never made are no faults.
         upstream: whether there may be a service upstream, which publishes again.
     """
-    whats: st.SearchStrategy[Literal["crash", "no answer", "takeover"]]
-    whats = st.sampled_from(["crash", "no answer", "takeover"])
-    whens: st.SearchStrategy[Literal["before", "after"]] = st.sampled_from(["before", "after"])
+    whats: st.SearchStrategy[What] = st.sampled_from(WHATS)
+    whens: st.SearchStrategy[When] = st.sampled_from(["before", "after"])
     faults = draw(st.lists(st.builds(Fault, whats, st.integers(0, max_calls), whens), max_size=max_faults))
     again = upstream and draw(st.booleans())
     rewinds = draw(st.lists(st.sampled_from([0, 1]), unique=True)) if again else []

@@ -586,7 +586,7 @@ def test_a_rebuild_that_is_asked_to_stop_changes_nothing_and_can_be_resumed() ->
     pipeline = Pipeline()
     pipeline.feed(BEFORE)
     env = pipeline.found._environment(None)
-    stopping = Rebuild(env, lambda flow: pipeline.found._engine(env, flow), stopped=lambda: True)
+    stopping = Rebuild(env, lambda flow: pipeline.found._engine(env.ports, flow), stopped=lambda: True)
     with pytest.raises(ServiceStopped, match="Nothing has changed"):
         stopping.run()
     home, _ = pipeline.store.home("notes")

@@ -10,7 +10,7 @@ from typing import Final
 
 from sqe_chain.testing.proving.schedule import Fault, Point, Schedule, What
 
-_WHATS: Final[tuple[What, ...]] = ("crash", "no answer", "takeover")
+WHATS: Final[tuple[What, ...]] = ("crash", "no answer", "takeover")
 _NEAR: Final = 40
 """Calls between two faults, at most: the second one hits what is redone after the first."""
 _MOST_FAULTS: Final = 4
@@ -31,7 +31,7 @@ def inject_each_fault(base: Schedule, points: Sequence[Point], *, writes: bool) 
             ranked.append((seen[point.kind], point.call, point))
             seen[point.kind] += 1
     for _, _, point in sorted(ranked, key=lambda place: place[:2]):
-        for what in _WHATS:
+        for what in WHATS:
             if what != "takeover" or point.service == "flow":
                 yield replace(base, faults=(Fault(what, point.call, point.when, point.service),))
 
@@ -71,4 +71,4 @@ def draw_schedules(
 
 
 def _fault(random: Random, call: int) -> Fault:
-    return Fault(random.choice(_WHATS), call, random.choice(("before", "after")))
+    return Fault(random.choice(WHATS), call, random.choice(("before", "after")))

@@ -7,16 +7,14 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing.proving.contents import Content
-from sqe_chain.testing.proving.schedule import FedRecord, Schedule
+from sqe_chain.testing.proving.schedule import Schedule
 from sqe_chain.testing.proving.trial import Bench
 from sqe_chain.testing.proving.watching import Watch, move_tables_to
 from sqe_chain.wings import needing
@@ -29,50 +27,42 @@ HASH_SEEDS: Final = ("1", "2", "3")
 _TIMEOUT_S: Final = 60
 
 
-@dataclass(frozen=True, slots=True)
-class OtherProcesses:
-    """What other processes are to run."""
+def calls_elsewhere(bench: Bench, inputs: Sequence[tuple[int, ...]]) -> list[list[Calls]]:
+    """What the functions of a flow give in each of the other processes.
 
-    flow: CompiledFlow
-    records: Sequence[FedRecord]
-    partitions: Mapping[str, int]
-    settings: Settings
+    Args:
+        bench: the flow and its records.
+        inputs: runs; for each of them which of the records are fed.
 
-    def calls(self, inputs: Sequence[tuple[int, ...]]) -> list[list[Calls]]:
-        """What the functions give in each of the other processes.
+    Returns:
+        For each process and run the calls.
 
-        Args:
-            inputs: runs; for each of them which of the records are fed.
-
-        Returns:
-            For each process and run the calls.
-
-        Raises:
-            ConfigurationError: the flow cannot be sent to another process, or does not work there.
-        """
-        with needing("another process", "prove"):
-            from sqe_chain.engines.packing import PackedFlow  # noqa: PLC0415 - needs cloudpickle
-        packed = PackedFlow.of(move_tables_to(self.flow, Path()))  # nobody could send one in memory
-        # Payloads may be of types that cannot be sent; their bytes are enough.
-        records = [replace(record, feed=replace(record.feed, payload=None)) for record in self.records]
-        sent = pickle.dumps((packed, records, dict(self.partitions), self.settings, list(inputs)))
-        path = os.pathsep.join(directory or "." for directory in sys.path)
-        started = [
-            subprocess.Popen(  # noqa: S603 - this Python
-                [sys.executable, "-m", __name__],
-                env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-            for seed in HASH_SEEDS
-        ]
-        try:
-            return [_answer(process, sent) for process in started]
-        finally:
-            for process in started:
-                process.kill()
-                process.wait()
+    Raises:
+        ConfigurationError: the flow cannot be sent to another process, or does not work there.
+    """
+    with needing("another process", "prove"):
+        from sqe_chain.engines.packing import PackedFlow  # noqa: PLC0415 - needs cloudpickle
+    packed = PackedFlow.of(move_tables_to(bench.declared, Path()))  # nobody could send one in memory
+    # Payloads may be of types that cannot be sent; their bytes are enough.
+    records = [replace(record, feed=replace(record.feed, payload=None)) for record in bench.records]
+    sent = pickle.dumps((packed, records, dict(bench.partitions), bench.settings, list(inputs)))
+    path = os.pathsep.join(directory or "." for directory in sys.path)
+    started = [
+        subprocess.Popen(  # noqa: S603 - this Python
+            [sys.executable, "-m", __name__],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for seed in HASH_SEEDS
+    ]
+    try:
+        return [_answer(process, sent) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
 
 
 def _answer(process: subprocess.Popen[bytes], sent: bytes) -> list[Calls]:

@@ -13,7 +13,7 @@ from sqe_chain.flow.nodes import Node, OutputNode, StageNode
 from sqe_chain.flow.stage_kind import Side
 from sqe_chain.operations.dead_letters import parse_dead_letter
 from sqe_chain.testing.invariants import Violation
-from sqe_chain.testing.proving.contents import Content, content_of, shown
+from sqe_chain.testing.proving.contents import content_of, shown
 from sqe_chain.testing.rehearsal import Rehearsal
 from sqe_chain.wings import WINGS, load
 
@@ -59,14 +59,12 @@ def collect_outcome(rehearsal: Rehearsal) -> RunOutcome:
         if stage.stage_kind.sink is not None:
             parts[f"rows of table {stage.name!r}"] = _rows_of_table(stage)
         elif stage.codec is not None and stage.traits.windowed:
-            parts[name] = {
-                (state.key, state.span): _content(state.state) for state in rehearsal.windows(stage.name)
-            }
+            windows = rehearsal.windows(stage.name)
+            parts[name] = {(window.key, window.span): content_of(window.state) for window in windows}
         elif stage.codec is not None:
-            parts[name] = {key: _content(state) for key, state in rehearsal.states(stage.name).items()}
+            parts[name] = {key: content_of(state) for key, state in rehearsal.states(stage.name).items()}
         else:
-            rows = ((row, data) for row, data in rehearsal._rows(stage))  # noqa: SLF001 - of this package
-            parts[name] = dict(rows)
+            parts[name] = dict(rehearsal._rows(stage))  # noqa: SLF001 - of this package
             own.add(name)
     for output in flow.outputs:
         name = f"output {output.name!r} on topic {output.topic!r}"
@@ -132,10 +130,6 @@ def _rows_of_table(stage: StageNode) -> Part:
 def shown_row(row: Mapping[str, object]) -> str:
     """A row as the key of a part."""
     return ", ".join(f"{name}={value!r}" for name, value in row.items())
-
-
-def _content(state: object) -> Content:
-    return content_of(state)
 
 
 def _named(key: object) -> str:

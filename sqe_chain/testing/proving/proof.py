@@ -80,25 +80,21 @@ def describe_schedule(
         lines.append(f"  {index + 1}. {records[number].feed}")
     if schedule.upstream:
         lines.append(f"  A service upstream republishes them, with chains in the {schedule.carrier}.")
-    more = [
-        f"{name}={value}"
-        for name in ("batch", "block", "rows")
-        if (value := getattr(schedule, name)) != getattr(Schedule(()), name)
-    ]
-    if more:
-        lines.append(f"  Sizes, in records: {', '.join(more)}.")
+    if sizes := _unusual(schedule, ("batch", "block", "rows")):
+        lines.append(f"  Sizes, in records: {sizes}.")
     if not schedule.in_place:
         lines.append("  Stages run after a shuffle, and not in the tasks that read.")
     lines += [f"  - {text}" for text in fired] or ["  Nothing has to happen."]
-    lines.append(f"Again: prove_schedule(flow, inputs, {as_code(schedule)})")
+    unusual = _unusual(schedule, [part.name for part in fields(Schedule)])
+    lines.append(f"Again: prove_schedule(flow, inputs, Schedule({unusual}))")
     return "\n".join(lines)
 
 
-def as_code(schedule: Schedule) -> str:
-    """A schedule as Python: what is not as by default."""
-    named = [part.name for part in fields(Schedule)]
+def _unusual(schedule: Schedule, names: Sequence[str]) -> str:
+    """Those fields of a schedule that are not as by default, as Python."""
     plain = Schedule(())
-    return f"Schedule({', '.join(f'{name}={value!r}' for name in named if (value := getattr(schedule, name)) != getattr(plain, name))})"
+    given = [(name, getattr(schedule, name)) for name in names]
+    return ", ".join(f"{name}={value!r}" for name, value in given if value != getattr(plain, name))
 
 
 def by_step(points: Mapping[int, tuple[int, int]]) -> dict[str, tuple[int, int]]:

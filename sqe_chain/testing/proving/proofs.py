@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,8 +14,6 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.testing.proving.other_process import OtherProcesses
-from sqe_chain.testing.proving.progress import progress_bar
 from sqe_chain.testing.proving.proof import Proof
 from sqe_chain.testing.proving.prover import Found, Prover
 from sqe_chain.testing.proving.schedule import Inputs, Schedule, list_feeds, make_records
@@ -65,7 +65,7 @@ def prove(  # noqa: PLR0913 - limits of a proof, by their names
         raise ConfigurationError(f"seconds={seconds!r}, schedules={schedules!r}. Expected both above 0")
     with _prover(flow, inputs, partitions, settings, seed) as prover:
         prover.until, prover.most = time.monotonic() + seconds, schedules
-        with progress_bar(f"prove {flow.name}", schedules, wanted=progress) as advance:
+        with _progress_bar(f"prove {flow.name}", schedules, wanted=progress) as advance:
             return prover.run(advance, other_processes=other_processes)
 
 
@@ -120,6 +120,21 @@ def _prover(
         watch = Watch()
         bench = Bench(compiled, records, known, own, watch, Path(directory))
         try:
-            yield Prover(bench, OtherProcesses(compiled, records, known, own), watch, seed)
+            yield Prover(bench, watch, seed)
         finally:
             bench.clear()
+
+
+@contextmanager
+def _progress_bar(title: str, total: int, *, wanted: bool | None) -> Iterator[Callable[[], object]]:
+    """Show a bar on the standard error output, where there is a terminal and rich; gives what to call after each step."""
+    shown = sys.stderr.isatty() if wanted is None else wanted
+    if not shown or find_spec("rich") is None:
+        yield lambda: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - an extra
+    from rich.progress import Progress  # noqa: PLC0415 - an extra
+
+    with Progress(console=Console(stderr=True, force_terminal=wanted), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda: bar.advance(task)

@@ -12,13 +12,9 @@ from typing import Final
 
 from sqe_chain.errors import ChainError, ConfigurationError, NotDeterministic, NotExact
 from sqe_chain.testing.proving.drawing import draw_schedules, inject_each_fault, replay_everything
-from sqe_chain.testing.proving.other_process import Calls, OtherProcesses
+from sqe_chain.testing.proving.other_process import Calls, calls_elsewhere
 from sqe_chain.testing.proving.proof import Proof, by_step, describe_schedule
-from sqe_chain.testing.proving.schedule import (
-    STEPS,
-    Schedule,
-    drop_pieces,
-)
+from sqe_chain.testing.proving.schedule import STEPS, Schedule, drop_pieces
 from sqe_chain.testing.proving.suspects import explain
 from sqe_chain.testing.proving.trial import Bench, Trial
 from sqe_chain.testing.proving.watching import Observation, Watch
@@ -61,7 +57,6 @@ class Prover:
     """One proof."""
 
     bench: Bench
-    work: OtherProcesses
     watch: Watch
     seed: int
     until: float = 0.0
@@ -154,7 +149,7 @@ class Prover:
 
     def _compare_processes(self, base: Schedule) -> None:
         try:
-            answers = self.work.calls([base.inputs])
+            answers = calls_elsewhere(self.bench, [base.inputs])
         except ConfigurationError as error:
             self.not_reached.append(f"other processes: {error}")
             return
@@ -163,7 +158,7 @@ class Prover:
         if not different:
             return
         alone = [(number,) for number in base.inputs]
-        singles = self.work.calls(alone)
+        singles = calls_elsewhere(self.bench, alone)
         for index, inputs in enumerate(alone):
             schedule = replace(base, inputs=inputs)
             less = self._others(schedule, [runs[index] for runs in singles])
@@ -202,11 +197,11 @@ class Prover:
             findings = [explain(functions[number], seen) for number, seen in sorted(observations.items())]
             texts = "\n\n".join(finding.text for finding in findings)
             error = NotDeterministic(
-                f"Flow {self.work.flow.name!r} is not deterministic.\n\n{texts}\n\n{end}"
+                f"Flow {self.bench.flow.name!r} is not deterministic.\n\n{texts}\n\n{end}"
             )
             error.findings = tuple(findings)
         else:
-            error = NotExact(f"Flow {self.work.flow.name!r} is not exact.\n\n{why}\n\n{end}")
+            error = NotExact(f"Flow {self.bench.flow.name!r} is not exact.\n\n{why}\n\n{end}")
         error.schedule = schedule
         return error
 
@@ -275,7 +270,7 @@ class Prover:
         if not other_processes:
             not_reached.append("other processes: other_processes=False")
         return Proof(
-            flow=self.work.flow.name,
+            flow=self.bench.flow.name,
             seed=self.seed,
             schedules=self.schedules,
             records=len(self.bench.records),

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
+from sqe_chain.flow.shapes import code_of
 from sqe_chain.testing.proving.contents import Content, content_of
 
 _DEEPEST: Final = 3
@@ -69,7 +70,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 def place_of(function: Any) -> str:  # noqa: ANN401 - of the user
     """File and line of a function; empty for one without Python code."""
-    code = _code_of(function)
+    code = code_of(function)
     return f"{short(code.co_filename)}:{code.co_firstlineno}" if code else ""
 
 
@@ -79,11 +80,3 @@ def short(file: str) -> str:
         return str(Path(file).relative_to(Path.cwd()))
     except ValueError:
         return file
-
-
-def _code_of(function: Any) -> CodeType | None:  # noqa: ANN401 - of the user
-    while isinstance(function, partial):
-        function = function.func
-    if not isinstance(function, FunctionType | MethodType):
-        function = getattr(type(function), "__call__", function)  # noqa: B004 - its code is wanted
-    return getattr(function, "__code__", None)

@@ -88,7 +88,7 @@ class Trial:
 
 
 class Bench:
-    """Where a flow is run again and again, always in the same world."""
+    """Where a flow is run again and again, always in the same world; `declared`: without watches."""
 
     def __init__(
         self,
@@ -99,10 +99,11 @@ class Bench:
         watch: Watch,
         directory: Path,
     ) -> None:
+        self.declared = flow
         self.flow = watch_flow(move_tables_to(flow, directory), watch)
         self.records = records
-        self._partitions = partitions
-        self._settings = settings
+        self.partitions = partitions
+        self.settings = settings
         self._directory = directory
         self.name = f"prove {flow.name}"
         self.upstream, self.not_upstream = _types_by_topic(flow, records)
@@ -129,12 +130,12 @@ class Bench:
 
     def rehearsal(self, schedule: Schedule) -> Rehearsal:
         """The service under proof."""
-        settings = replace(self._settings, in_place=schedule.in_place and self._settings.in_place)
+        settings = replace(self.settings, in_place=schedule.in_place and self.settings.in_place)
         settings = replace(settings, max_records=schedule.batch) if schedule.batch else settings
         names = {"", *(stage.store or "" for stage in self.flow.stages)}
         return Rehearsal(
             self.flow,
-            partitions=self._partitions,
+            partitions=self.partitions,
             log=MemoryLog(self.name),
             store={name: self.store(name, schedule.rows) for name in names},
             settings=settings,
@@ -150,11 +151,11 @@ class Bench:
             stream = flow.source(origin_of(topic), bytes, codec=PassThrough(type_name))
             stream.to(
                 topic,
-                partitions=self._partitions.get(topic, 1),
+                partitions=self.partitions.get(topic, 1),
                 codec=PassThrough(type_name),
                 carrier=schedule.carrier,
             )
-        partitions = {origin_of(topic): self._partitions.get(topic, 1) for topic in self.upstream}
+        partitions = {origin_of(topic): self.partitions.get(topic, 1) for topic in self.upstream}
         store = self.store("upstream", 1)
         return Rehearsal(flow, partitions=partitions, log=MemoryLog(self.name), store=store)
 
