@@ -17,7 +17,7 @@ from sqe_chain.ports import Headers
 if TYPE_CHECKING:
     from sqe_chain.envelope.block import Block
     from sqe_chain.envelope.run_template import ListedSources
-    from sqe_chain.task.trace_links import RowTraces
+    from sqe_chain.task.trace_report import RowTraces
 
 Lane = tuple[int, int]
 """A lane as marks use it, and as envelopes state it."""

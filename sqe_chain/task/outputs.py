@@ -28,7 +28,7 @@ from sqe_chain.task.collector import Made
 from sqe_chain.task.deciding import has_columns
 from sqe_chain.task.inputs import Inputs
 from sqe_chain.task.target import Saved, Target, headers_size
-from sqe_chain.task.trace_links import RowTraces
+from sqe_chain.task.trace_report import RowTraces
 
 WORTHWHILE = 60
 """Envelopes that are encoded by columns; for fewer of them that costs more than it saves."""

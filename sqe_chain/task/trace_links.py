@@ -8,7 +8,7 @@ follow from the records of the batch and the output's position. So a plan that i
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,6 @@ from sqe_chain.envelope.trace_context import (
     TRACEPARENT,
     TRACESTATE,
     TraceContext,
-    own_context,
     trace_context,
 )
 from sqe_chain.flow.compiled import takes_times
@@ -26,12 +25,15 @@ from sqe_chain.flow.units import Push, UnitRun
 from sqe_chain.ports import Headers
 from sqe_chain.task.collector import Made
 from sqe_chain.task.records import Records
-from sqe_chain.task.trace_report import MOST_LINKS, MOST_OUTPUTS, TracedOutput, TraceReport
-
-Order = tuple[str, int, int]
-"""Topic, partition, offset."""
-Place = tuple[int, int, bytes | None]
-"""What outputs are gathered by: number of the input, index of the output's node, key."""
+from sqe_chain.task.trace_report import (
+    MOST_LINKS,
+    Note,
+    Order,
+    OwnTrace,
+    Place,
+    RowTraces,
+    TraceReport,
+)
 
 
 @dataclass(slots=True)
@@ -91,56 +93,6 @@ class KeyTraces:
         links = tuple(context for context, at in self.links.items() if order is None or at <= order)
         dropped = len(self.others) if order is None else bisect_right(self.others, order)
         return OwnTrace(links, dropped) if links else None
-
-
-@dataclass(frozen=True, slots=True)
-class OwnTrace:
-    """An output with a trace of its own is made of these records.
-
-    Attributes:
-        links: their spans.
-        dropped: records with further spans.
-    """
-
-    links: tuple[TraceContext, ...]
-    dropped: int
-
-    def joined(self, other: OwnTrace) -> OwnTrace:
-        """Both: their values go out together."""
-        links = tuple(dict.fromkeys((*self.links, *other.links)))
-        dropped = self.dropped + other.dropped + len(links[MOST_LINKS:])
-        return OwnTrace(links[:MOST_LINKS], dropped)
-
-
-Note = OwnTrace | Headers | None
-"""How a payload is traced: by itself, in the trace that these headers name, or not at all."""
-
-
-@dataclass(slots=True)
-class RowTraces:
-    """How the payloads are traced that are gathered together.
-
-    Attributes:
-        notes: of each envelope.
-        outputs: what was made of those with traces of their own, at most `MOST_OUTPUTS`.
-        dropped: further ones.
-    """
-
-    notes: Mapping[Place, OwnTrace | Headers]
-    outputs: dict[TraceContext, TracedOutput] = field(default_factory=dict)
-    dropped: int = 0
-
-    def headers(self, place: Place, topic: str, partition: int, event_id: bytes) -> Headers:
-        """The headers of an envelope."""
-        note = self.notes.get(place)
-        if not isinstance(note, OwnTrace):
-            return note or []
-        context = own_context(event_id)
-        if len(self.outputs) < MOST_OUTPUTS or context in self.outputs:
-            self.outputs[context] = TracedOutput(topic, partition, context, note.links, note.dropped)
-        else:
-            self.dropped += 1
-        return [(TRACEPARENT, context)]
 
 
 class CountedTraces:
