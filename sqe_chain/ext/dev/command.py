@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -45,6 +46,9 @@ def dev_up(
     json: JsonOption = False,
 ) -> None:
     """Start the servers that are not running yet. They run until `down`; data of an earlier `up` is kept."""
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # as Ctrl-C: the server that is starting ends, too
     kinds = (*DEFAULT_KINDS, "cassandra") if cassandra or cassandra_port else DEFAULT_KINDS
     fetch(lambda line: ERR.print(Text(line, "dim")), kinds)
     machine = up(

@@ -149,8 +149,12 @@ class Server(ABC):
             self._choose_port()
             start_of_log = self.log_file.stat().st_size if self.log_file.exists() else 0
             self._prepare()
-            self._launch()
-            settled = wait_until(self._has_settled, self.start_timeout_s)
+            try:
+                self._launch()
+                settled = wait_until(self._has_settled, self.start_timeout_s)
+            except BaseException:  # Ctrl-C: nobody would know of a detached server that goes on starting
+                self.kill()
+                raise
             ended = self._process is None or self._process.poll() is not None
             if settled and not ended:
                 return self

@@ -121,9 +121,9 @@ class Pages:
 
     async def dead_letters(self, request: Request) -> Response:
         """The newest dead-letter records of a flow."""
-        after, limit = number_in(request, "after", 0, 10**12), number_in(request, "limit", 50, PAGE)
-        flow = request.path_params["flow"]
-        return json_answer(await run_in_threadpool(self.records.dead_letters, flow, after, limit))
+        check_query(request, "limit")
+        flow, limit = request.path_params["flow"], number_in(request, "limit", 50, PAGE)
+        return json_answer(await run_in_threadpool(self.records.dead_letters, flow, limit))
 
     async def runbook(self, request: Request) -> Response:
         """The entry of the runbook for an error."""
@@ -324,7 +324,7 @@ class Pages:
         if not self.token:
             raise Asked(403, "this page only shows. Start it with --token-file to allow actions")
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if not hmac.compare_digest(given.encode(), self.token.encode()):
+        if not hmac.compare_digest(given.encode("latin-1"), self.token.encode()):
             raise Asked(401, "the token is missing or wrong")
 
     async def openapi(self, request: Request) -> Response:

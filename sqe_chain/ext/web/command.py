@@ -137,10 +137,9 @@ def _token_in(file: Path | None) -> str:
         return ""
     try:
         token = file.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise ConfigurationError(
-            f"--token-file {file}: {error.strerror}. Expected a file with a token"
-        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigurationError(f"--token-file {file}: {reason}. Expected a file with a token") from None
     if len(token) < 16:  # noqa: PLR2004 - characters that nobody guesses
         raise ConfigurationError(f"--token-file {file}: it has {len(token)} characters. Expected at least 16")
     return token

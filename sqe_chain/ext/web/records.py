@@ -92,8 +92,8 @@ class TopicRecords:
             for name, writer in sorted(self._watch.look(topic).items())
         ]
 
-    def dead_letters(self, flow: str, after: int, limit: int) -> Json:
-        """The newest dead-letter records of a flow that was loaded, by partition and offset, after as many as were shown."""
+    def dead_letters(self, flow: str, limit: int) -> Json:
+        """The newest dead-letter records of a flow that was loaded, and how many there are of each error."""
         loaded = self.flows.get(flow)
         if loaded is None or not loaded.dead_letters or self.log is None:
             raise NotFound(f"flow {flow!r} was not loaded, or has no dead-letter records")
@@ -105,18 +105,14 @@ class TopicRecords:
         records = [
             _letter(message)
             for partition in range(info.partitions)
-            for message in self._newest(info, partition, bounds[topic, partition], after, limit)
+            for message in self._newest(info, partition, bounds[topic, partition], limit)
         ]
         records.sort(key=itemgetter("timestamp_ms"))
         reasons = Counter(str(record["error"]) for record in records)
         return {"records": records[-limit:], "reasons": dict(reasons.most_common())}
 
-    def _newest(
-        self, info: TopicInfo, partition: int, bounds: Bounds, after: int, limit: int
-    ) -> Iterator[Message]:
-        """The newest messages of a partition, without as many as were shown."""
-        end = bounds.stable_end - after
-        return self._read(info, partition, bounds, end - limit, end)
+    def _newest(self, info: TopicInfo, partition: int, bounds: Bounds, limit: int) -> Iterator[Message]:
+        return self._read(info, partition, bounds, bounds.stable_end - limit, bounds.stable_end)
 
 
 def _beginning(data: bytes | None, most: int) -> object:

@@ -193,7 +193,7 @@ def test_a_topic_of_dead_letter_records_is_described_once_however_many_partition
     for partition in range(50):
         service.log.append("many.dead-letters", partition, b"x", timestamp_ms=100 - partition)
     log: Any = Counting()
-    found = TopicRecords(log, {"many": replace(service.flow)}).dead_letters("many", 0, 10)
+    found = TopicRecords(log, {"many": replace(service.flow)}).dead_letters("many", 10)
     assert [calls.count(name) for name in ("describe", "bounds")] == [1, 1]
     assert [str(record["at"]) for record in found["records"]] == [  # type: ignore[attr-defined]
         f"many.dead-letters[{partition}]@0" for partition in range(9, -1, -1)

@@ -184,6 +184,18 @@ def test_dead_letter_records_are_listed_and_sent_back_once_with_the_token(client
     assert sent == [1, 0]
 
 
+def test_a_token_may_have_any_characters(client: Client) -> None:
+    token = "a tökén that nobody guesses"  # noqa: S105 - of this test
+    sent = {"Authorization": f"Bearer {token}".encode().decode("latin-1")}
+    with serve(client.service.log, client.service.stores, {}, "127.0.0.1", 0, token=token) as port:
+        only = Client(port, client.service)
+        assert only.ask("/api/flows/totals/dead-letters/replay", method="POST", headers=sent)[0] == 404
+
+
+def test_an_unknown_parameter_of_dead_letter_records_is_refused(client: Client) -> None:
+    assert "unknown parameter 'after'" in client.get("/api/flows/totals/dead-letters?after=1", 400)["text"]
+
+
 def test_without_a_token_nothing_can_be_done(client: Client) -> None:
     with serve(client.service.log, client.service.stores, {}, "127.0.0.1", 0) as port:
         only = Client(port, client.service)
