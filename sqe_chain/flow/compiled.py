@@ -10,7 +10,6 @@ from sqe_chain.envelope.marks import Recreated
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import check_name
 from sqe_chain.flow.nodes import KeyedNode, Node, OutputNode, SideNode, SourceNode, StageNode
-from sqe_chain.flow.parking import check_parking
 from sqe_chain.ports.files import FileSource
 from sqe_chain.ports.readers import ALL, Partitions, scope_of
 
@@ -211,59 +210,6 @@ class CompiledFlow:
     def reads_partition(self, number: int) -> bool:
         """Whether it reads the input partitions with this number."""
         return self.partitions is None or number in self.partitions
-
-    def check(self) -> None:
-        """Check what can only be checked once the flow is complete.
-
-        Raises:
-            FlowError: there is no source, a stream is not used, or the flow would read its own dead-letter topic; or inputs cannot
-                be parked in it.
-        """
-        if not self.nodes:
-            raise FlowError(f"flow {self.name!r} has no source")
-        check_parking(self)
-        for source in self.sources:
-            if self.dead_letters and self.dead_letter_topic in source.topics:
-                raise FlowError(
-                    f"{source.declared_at}: {self.dead_letter_topic!r} is the dead-letter topic of flow {self.name!r}: reading it "
-                    "would be a loop; choose another dead_letter_topic"
-                )
-            if source.static:
-                self._check_static(source)
-            if source.files is not None and self.by_time and source.timestamp is None:
-                raise FlowError(
-                    f"{source.declared_at}: flow {self.name!r} goes by event time, and rows of files have no time but those in their "
-                    "columns: give files(..., timestamp=...)"
-                )
-        for output in self.outputs:
-            if output.process_id is not None and (len(self.input_topics) > 1 or self.file_sources):
-                raise FlowError(
-                    f"{output.declared_at}: SQE's record keys name a source partition and offset, not a topic. This flow reads "
-                    f"{', '.join(self.input_names)}. Read one topic in a flow that writes for SQE"
-                )
-        for node in self.nodes:
-            if not node.may_be_last and not self.children[node.index]:
-                raise FlowError(
-                    f"{node.declared_at}: nothing is done with {node.described(self.nodes)} of flow {self.name!r}; let a stage or an "
-                    "output follow it, or remove it"
-                )
-
-    def _check_static(self, source: SourceNode) -> None:
-        """Check that nothing but static tables takes what a source reads: it has no times."""
-        reached: list[Node] = [source]
-        while reached:
-            node = reached.pop()
-            for child in self.children[node.index]:
-                table = isinstance(child, StageNode) and getattr(child.stage_kind, "static", False)
-                if isinstance(child, OutputNode) or (
-                    isinstance(child, StageNode) and not (table and child.parents[1:] == (node.index,))
-                ):
-                    raise FlowError(
-                        f"{child.declared_at}: source {source.name!r} is read as a static table, so its messages have no times, and "
-                        "nothing else can take them. Read them in another flow as well"
-                    )
-                if not isinstance(child, StageNode):
-                    reached.append(child)
 
 
 def takes_times(stage: StageNode) -> bool:

@@ -96,18 +96,13 @@ class Origin(_OriginFields):
 
     @property
     def stated(self) -> tuple[int, bytes, int]:
-        """What envelopes made of it state of it: lane, chain and time. See the next three."""
+        """What envelopes made of it state of it: the lane, without the partition it was read from; chain and time, as below."""
         _, _, _, _, _, head, message, carried, _ = self
         if head is not None:
             return head.lane, head.chain, head.timestamp_ms
         if carried is not None:
             return carried[:3]
         return 0, b"", message.timestamp()[1] if message is not None else -1
-
-    @property
-    def stated_lane(self) -> int:
-        """The lane as the envelope states it, without the partition it was read from; 0 at the origin."""
-        return self.stated[0]
 
     @property
     def chain_bytes(self) -> bytes:

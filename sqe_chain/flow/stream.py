@@ -10,10 +10,7 @@ from sqe_chain.errors import FlowError
 from sqe_chain.flow.aggregates import AggregateSteps
 from sqe_chain.flow.batches import BatchSteps
 from sqe_chain.flow.context import Context
-from sqe_chain.flow.declaration import (
-    caller_line,
-    declared,
-)
+from sqe_chain.flow.declaration import caller_line, declared
 from sqe_chain.flow.filtering import FilterSteps
 from sqe_chain.flow.functions import UserFunction
 from sqe_chain.flow.joins import JoinSteps
@@ -120,9 +117,7 @@ class Stream(
         wants = declared("key", key, 1, where).takes_context
         if self._follows_changes():
             raise FlowError(f"{where}: changes() may feed map, filter and to() only; to() takes a key")
-        return Stream(
-            self.flow, self.flow.add(KeyByNode, where, self.node, function=key, takes_context=wants)
-        )
+        return self._then(KeyByNode, where, function=key, takes_context=wants)
 
     def merge(self, other: Stream[Made]) -> Stream[Value | Made]:
         """The units of both streams, in the order of their inputs.
@@ -177,9 +172,10 @@ class Stream(
         wants = declared(kind.word, function, 1, where, gives).takes_context
         if kind is FlatMapNode and self._follows_changes():
             raise FlowError(f"{where}: changes() may feed map, filter and to() only")
-        return Stream(
-            self.flow, self.flow.add(kind, where, self.node, function=function, takes_context=wants)
-        )
+        return self._then(kind, where, function=function, takes_context=wants)
+
+    def _then(self, kind: type[Node], where: str, **fields: Any) -> Stream[Any]:  # noqa: ANN401 - the fields of the node
+        return Stream(self.flow, self.flow.add(kind, where, self.node, **fields))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +187,7 @@ class Stage(Stream[Emitted], Generic[Changed, Emitted]):
 
         May feed `map`, `filter` and `to`, but no further stage.
         """
-        return Stream(self.flow, self.flow.add(ChangesNode, caller_line(), self.node))
+        return self._then(ChangesNode, caller_line())
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +200,7 @@ class Filter(Stream[Value], Generic[Value]):
         Also for a record that passes after missing numbers (`gap`), or without a number (`malformed="pass"`). May feed
         the same as any stream after a stage.
         """
-        return Stream(self.flow, self.flow.add(DroppedNode, caller_line(), self.node))
+        return self._then(DroppedNode, caller_line())
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +213,7 @@ class WindowStage(Filter[Value], Generic[Value]):
         May feed `map`, `filter` and `to`, but no further stage. Which windows come, and how often, depends on where batches
         end. The last state of a window, before it is final, has all its values so far.
         """
-        return Stream(self.flow, self.flow.add(ChangesNode, caller_line(), self.node))
+        return self._then(ChangesNode, caller_line())
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +240,7 @@ class CustomStage(Stream[Any]):
         where, node = caller_line(), self.flow.so_far().stage_at(self.node.index)
         if side.side not in node.traits.sides:
             raise FlowError(f"{where}: a stage of kind {node.kind!r} has no {side.word}()")
-        return Stream(self.flow, self.flow.add(side, where, self.node))
+        return self._then(side, where)
 
 
 STREAMS.update(stream=Stream, stage=Stage, filter=Filter, windows=WindowStage)

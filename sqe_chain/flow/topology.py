@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from sqe_chain.envelope.marks import DEFAULT_MAX_LANES, Recreated
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.compiled import CompiledFlow, PoisonPolicy
+from sqe_chain.flow.complete import check_complete
 from sqe_chain.flow.declaration import (
     MAX_PARTITIONS,
     caller_line,
@@ -81,10 +82,10 @@ class Topology:
         """The flow as it runs, frozen: what is declared afterwards is no part of it.
 
         Raises:
-            FlowError: there is no source, a stream is not used, or the flow would read its own dead-letter topic.
+            FlowError: see `check_complete`.
         """
         flow = self.so_far()
-        flow.check()
+        check_complete(flow)
         return flow
 
     def leave_out_times(self, table: Node, where: str) -> None:

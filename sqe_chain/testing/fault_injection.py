@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqe_chain.errors import Unavailable
-from sqe_chain.protocol.events import When
+from sqe_chain.errors import ConfigurationError, Unavailable
+from sqe_chain.protocol.events import STEPS, When
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
+from sqe_chain.testing.faulty_ports import methods_of
 
 
 class Arming:
@@ -14,6 +15,7 @@ class Arming:
 
     Calls of ports are counted from now on; each fault has the number of calls that pass before it happens. Faults are
     for the service's own run, present or next; calls that other runs make while it is paused do not trigger them.
+    A fault that could never happen raises ConfigurationError.
 
     Attributes:
         script: the faults to come, and what the service has written and reported.
@@ -29,6 +31,8 @@ class Arming:
             when: before or after it.
             after_passes: how often the step passes before the crash.
         """
+        if step not in STEPS:
+            raise ConfigurationError(f"step={step!r}. Expected one of {', '.join(map(str, STEPS))}")
         self.script.steps.setdefault((step, when), []).append(after_passes)
 
     def crash_at_write(self, number: int, when: When = "before") -> None:
@@ -53,7 +57,7 @@ class Arming:
             writes: count only calls that write.
             method: count only calls of this method of a port, such as ``read``; ``publish`` is one record.
         """
-        self.script.injected.append(InjectedFault(_crash, of, when, writes, number, method=method))
+        self._inject(InjectedFault(_crash, of, when, writes, number, method=method))
 
     def outage(
         self,
@@ -75,7 +79,7 @@ class Arming:
             writes: count only calls that write.
             method: count only calls of this method of a port, such as ``read``; ``publish`` is one record.
         """
-        self.script.injected.append(InjectedFault(_raise_unavailable, of, when, writes, at, calls, method))
+        self._inject(InjectedFault(_raise_unavailable, of, when, writes, at, calls, method))
 
     def meanwhile(
         self,
@@ -100,7 +104,15 @@ class Arming:
             writes: as for `outage`.
             method: as for `outage`.
         """
-        self.script.injected.append(InjectedFault(action, of, when, writes, at, method=method))
+        self._inject(InjectedFault(action, of, when, writes, at, method=method))
+
+    def _inject(self, fault: InjectedFault) -> None:
+        known = methods_of(fault.of)
+        if not known:
+            raise ConfigurationError(f"of={fault.of!r}. Expected 'broker', 'store', 'table' or None")
+        if fault.method and fault.method not in known:
+            raise ConfigurationError(f"method={fault.method!r}. Expected one of {', '.join(sorted(known))}")
+        self.script.injected.append(fault)
 
     def cancel(self) -> None:
         """Cancel every injected crash, outage and pause that has not happened yet."""

@@ -66,7 +66,7 @@ class _FaultyWriter(FaultyPort):
 
 class _FaultyLog(FaultyPort):
     of = "broker"
-    reads = frozenset({"describe", "topic_ids", "bounds", "committed", "offsets_at"})
+    reads = frozenset({"describe", "topic_ids", "bounds", "committed", "offsets_at", "read"})
     writes: ClassVar = {
         "commit": "commit of {}",
         "delete_topic": "delete topic {}",
@@ -87,7 +87,7 @@ class _FaultyLog(FaultyPort):
 
 class _FaultyStore(FaultyPort):
     of = "store"
-    reads = frozenset({"check", "beat", "home", "plan", "headers", "read", "locations"})
+    reads = frozenset({"check", "beat", "home", "plan", "headers", "read", "locations", "scan"})
     writes: ClassVar = {
         "set_home": "home of {0}: epoch {2.epoch}, plan {2.number}",
         "write": "{0}/{1}/{2}: {rows} rows, plan {4.number}{part}",
@@ -137,6 +137,14 @@ class _FaultyRows(FaultyStorage):
     def write_index(self, part: int, rows: Sequence[object]) -> None:
         for row in rows:
             self._call("write_index", self.inner.write_index, part, [row])
+
+
+def methods_of(port: str | None) -> set[str]:
+    """The methods of a port, or of all, whose calls a scheduler answers."""
+    kinds = [
+        kind for kind in (_FaultyLog, _FaultyWriter, _FaultyStore, FaultyStorage) if port in {None, kind.of}
+    ]
+    return {name for kind in kinds for name in (*kind.reads, *kind.writes)}
 
 
 def faulty_log(log: Log, scheduler: Scheduler) -> Log:

@@ -189,6 +189,13 @@ def test_poison_records_are_not_read_again() -> None:
         flow.compile()
 
 
+def test_an_output_has_no_dead_letter_records() -> None:
+    flow = Flow("flow", poison="dead_letter", dead_letter_topic="out")
+    words(flow).to("out", partitions=1)
+    with pytest.raises(FlowError, match=r"'out' is the dead-letter topic.*readers of the output would take"):
+        flow.compile()
+
+
 def test_whether_a_function_takes_the_context_is_seen_from_its_signature() -> None:
     flow = Flow("flow")
     stream = words(flow)

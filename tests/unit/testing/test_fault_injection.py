@@ -36,6 +36,17 @@ def total(rehearsal: Rehearsal) -> int:
     return int(rehearsal.states("all")[b"all"].value)
 
 
+def test_a_fault_that_could_never_happen_is_refused() -> None:
+    rehearsal = sums()
+    with pytest.raises(ConfigurationError, match=r"step=8\. Expected one of 1, 2,"):
+        rehearsal.crash(step=8)
+    with pytest.raises(ConfigurationError, match="of='stores'"):
+        rehearsal.outage("stores")  # type: ignore[arg-type]
+    for method, of in (("reed", None), ("commit", "store")):
+        with pytest.raises(ConfigurationError, match=rf"method='{method}'\. Expected one of .*read, "):
+            rehearsal.meanwhile(list, of=of, method=method)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("of", ["broker", "store"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_an_outage_is_waited_for_by_the_same_run(of: str, when: str) -> None:

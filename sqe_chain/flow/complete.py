@@ -1,0 +1,102 @@
+"""Checks of what can only be seen once a flow is complete."""
+
+from __future__ import annotations
+
+from sqe_chain.errors import FlowError
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.nodes import Node, OutputNode, SourceNode, StageNode
+
+
+def check_complete(flow: CompiledFlow) -> None:
+    """Check a flow that is declared. Raises FlowError."""
+    if not flow.nodes:
+        raise FlowError(f"flow {flow.name!r} has no source")
+    _check_parking(flow)
+    for source in flow.sources:
+        _check_source(flow, source)
+    for output in flow.outputs:
+        _check_output(flow, output)
+    for node in flow.nodes:
+        if not node.may_be_last and not flow.children[node.index]:
+            raise FlowError(
+                f"{node.declared_at}: nothing is done with {node.described(flow.nodes)} of flow {flow.name!r}; let a stage or an "
+                "output follow it, or remove it"
+            )
+
+
+def _check_source(flow: CompiledFlow, source: SourceNode) -> None:
+    if flow.dead_letters and flow.dead_letter_topic in source.topics:
+        raise FlowError(
+            f"{source.declared_at}: {flow.dead_letter_topic!r} is the dead-letter topic of flow {flow.name!r}: reading it "
+            "would be a loop; choose another dead_letter_topic"
+        )
+    if source.static:
+        _check_static(flow, source)
+    if source.files is not None and flow.by_time and source.timestamp is None:
+        raise FlowError(
+            f"{source.declared_at}: flow {flow.name!r} goes by event time, and rows of files have no time but those in their "
+            "columns: give files(..., timestamp=...)"
+        )
+
+
+def _check_output(flow: CompiledFlow, output: OutputNode) -> None:
+    if flow.dead_letters and flow.dead_letter_topic == output.topic:
+        raise FlowError(
+            f"{output.declared_at}: {output.topic!r} is the dead-letter topic of flow {flow.name!r}: readers of the output would "
+            "take dead-letter records for messages. Choose another dead_letter_topic"
+        )
+    if output.process_id is not None and (len(flow.input_topics) > 1 or flow.file_sources):
+        raise FlowError(
+            f"{output.declared_at}: SQE's record keys name a source partition and offset, not a topic. This flow reads "
+            f"{', '.join(flow.input_names)}. Read one topic in a flow that writes for SQE"
+        )
+
+
+def _check_static(flow: CompiledFlow, source: SourceNode) -> None:
+    """Check that nothing but static tables takes what a source reads: it has no times."""
+    reached: list[Node] = [source]
+    while reached:
+        node = reached.pop()
+        for child in flow.children[node.index]:
+            if not isinstance(child, OutputNode | StageNode):
+                reached.append(child)
+            elif not _is_static(child) or child.parents[1:] != (node.index,):
+                raise FlowError(
+                    f"{child.declared_at}: source {source.name!r} is read as a static table, so its messages have no times, and "
+                    "nothing else can take them. Read them in another flow as well"
+                )
+
+
+def _check_parking(flow: CompiledFlow) -> None:
+    """Check that inputs of a flow with `park` can wait: an input that comes later changes nothing but its own keys."""
+    if flow.poison != "park":
+        return
+    if not flow.stages:
+        raise FlowError(
+            f"flow {flow.name!r}: poison='park' keeps inputs in the store beside stages. Expected a stage. Declare an aggregate, or "
+            "poison='dead_letter'"
+        )
+    for source in flow.sources:
+        if source.files is not None:
+            raise FlowError(
+                f"{source.declared_at}: flow {flow.name!r} reads files, whose rows have no keys. Expected topics alone with "
+                "poison='park'. Declare poison='stop' or 'skip'"
+            )
+    for stage in flow.stages:
+        traits = stage.traits
+        if not (traits.states_by_key and traits.reversible) or traits.order != "units" or traits.ticks:
+            raise FlowError(
+                f"{stage.declared_at}: stage {stage.name!r} ({traits.called}) does not take an input after later ones. Expected "
+                "aggregates without event time, timers and windows in a flow with poison='park'. Declare poison='dead_letter', or "
+                "put this stage into another flow"
+            )
+    for output in flow.outputs:
+        if output.process_id is not None:
+            raise FlowError(
+                f"{output.declared_at}: readers of SQE's record keys ignore an offset after later ones. Expected outputs with "
+                "envelopes in a flow with poison='park'. Declare poison='stop', or write for SQE in another flow"
+            )
+
+
+def _is_static(node: Node) -> bool:
+    return isinstance(node, StageNode) and getattr(node.stage_kind, "static", False)
