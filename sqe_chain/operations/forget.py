@@ -243,7 +243,7 @@ class ForgetFlow:
                     f"topic {min(used)!r}: flow {other.name!r} uses it as well. Forget that flow first, or do without --topics and "
                     "delete topics with Kafka's tools"
                 )
-        return [topic for topic in chosen if topic in self.log.describe(chosen)]
+        return sorted(self.log.describe(chosen))
 
     # ------------------------------------------------------------------ what it does
 

@@ -63,6 +63,8 @@ def is_dead(owner: str) -> bool:
     where = (known.host, known.boot, known.namespace)
     if not all(where) or not started or where != (mine.host, mine.boot, mine.namespace):
         return False
+    if state_and_start(pid) is None:
+        return not _exists(pid)
     return not is_alive(pid, started)
 
 
@@ -70,6 +72,15 @@ def is_alive(pid: int, started: int) -> bool:
     """Whether the process with this id and start time is running or paused. A zombie counts as dead."""
     process = state_and_start(pid)
     return process is not None and process[1] == started and process[0] not in "ZX"
+
+
+def _exists(pid: int) -> bool:
+    """Whether there is a process with this id; the one of another user may be hidden in /proc (proc(5): hidepid)."""
+    try:
+        os.kill(pid, 0)
+    except (OSError, OverflowError) as error:
+        return isinstance(error, PermissionError)
+    return True
 
 
 def _boot() -> tuple[str, str]:

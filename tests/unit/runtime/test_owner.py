@@ -50,6 +50,12 @@ def test_another_process_with_the_same_id_is_another_one() -> None:
     assert is_dead(replace(this_process(), started=1).as_text())
 
 
+def test_a_process_that_proc_hides_is_not_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    living = this_process().as_text()
+    monkeypatch.setattr("sqe_chain.runtime.owner.state_and_start", lambda _pid: None)  # as with hidepid=2
+    assert not is_dead(living)
+
+
 @pytest.mark.parametrize("field", ["host", "boot", "namespace"])
 def test_elsewhere_nothing_is_certain(ended: Owner, field: str) -> None:
     for other in ("another", ""):
