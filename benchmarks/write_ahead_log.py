@@ -30,7 +30,7 @@ from rich.table import Table
 
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.ext.wal import DurableProducer, LocalFiles, Record, WriteAheadLog
-from sqe_chain.ext.wal.segment import SUFFIX, Reader
+from sqe_chain.ext.wal.segment import SUFFIX
 
 VALUE_BYTES: Final = 1_000
 KEYS: Final = 100
@@ -224,7 +224,7 @@ def measure(directory: Path, case: Case) -> Round:
 
 
 def _check(log: WriteAheadLog, records: int) -> None:
-    reader, found = Reader(log, 0), 0
+    reader, found = log.reader(0), 0
     while entries := reader.read(10_000, 8 << 20):
         found += len(entries)
         assert all(len(entry.record.value or b"") == VALUE_BYTES for entry in entries)

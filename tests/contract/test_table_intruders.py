@@ -23,7 +23,7 @@ from deltalake.schema import PrimitiveType
 
 from sqe_chain.adapters import open_store
 from sqe_chain.errors import ChainError
-from sqe_chain.ext.tables.storage import storage_at
+from sqe_chain.ext.tables.opening import storage_at
 from tests.support.written_tables import Row, WrittenTable
 
 NEXT = ("read", "chunks", "flush", "start", "compact")

@@ -18,7 +18,8 @@ import pytest
 from sqe_chain.adapters.cassandra.client import CassandraClient
 from sqe_chain.errors import ConfigurationError, Superseded, TableAltered, TableInconsistent, Unavailable
 from sqe_chain.ext.tables import compacting
-from sqe_chain.ext.tables.storage import Conflict, Storage, TableChange, storage_at
+from sqe_chain.ext.tables.opening import storage_at
+from sqe_chain.ext.tables.storage import Conflict, Storage, TableChange
 from sqe_chain.ports import Replacement, SinkState
 from sqe_chain.protocol.events import When
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault

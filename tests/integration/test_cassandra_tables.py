@@ -23,8 +23,8 @@ from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.ext.dev import CassandraServer
 from sqe_chain.ext.tables import chunk_sets, open_table
 from sqe_chain.ext.tables.chunk_table import PIECE_BYTES
+from sqe_chain.ext.tables.opening import storage_at
 from sqe_chain.ext.tables.sink import TableSink
-from sqe_chain.ext.tables.storage import storage_at
 from sqe_chain.testing.faults import FaultScript, InjectedFault
 from sqe_chain.testing.faulty_ports import faulty_sink
 from tests.support.lossy_proxy import LossyProxy

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from sqe_chain.ext.tables.opening import storage_at
 from sqe_chain.ext.tables.reading import Table, open_table
-from sqe_chain.ext.tables.storage import StoredFile, Wanted, storage_at
+from sqe_chain.ext.tables.storage import StoredFile, Wanted
 from sqe_chain.flow import Flow
 from sqe_chain.testing import Rehearsal
 

@@ -19,6 +19,7 @@ from sqe_chain.ext.tables.columns import Column, type_name
 from sqe_chain.ext.tables.compacting import Compaction, aligned, compact
 from sqe_chain.ext.tables.describing import Description, describe
 from sqe_chain.ext.tables.memtable import latest_of
+from sqe_chain.ext.tables.opening import storage_at
 from sqe_chain.ext.tables.pruning import Bounds, bounds_in, cell_of, may_hold, narrowed, within
 from sqe_chain.ext.tables.schema import TableSchema
 from sqe_chain.ext.tables.storage import (
@@ -30,7 +31,6 @@ from sqe_chain.ext.tables.storage import (
     Wanted,
     named_if_foreign,
     retried,
-    storage_at,
 )
 
 Read = TypeVar("Read")

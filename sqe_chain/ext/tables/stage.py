@@ -14,9 +14,10 @@ from sqe_chain.ext.tables.addresses import in_memory, max_key_bytes
 from sqe_chain.ext.tables.arrow import ROWS_OF_A_PLAN
 from sqe_chain.ext.tables.files import TableFile
 from sqe_chain.ext.tables.memtable import MAX_ROW_BYTES, Flushed, Memtable
+from sqe_chain.ext.tables.opening import storage_at
 from sqe_chain.ext.tables.overwriting import OverwritingSink
 from sqe_chain.ext.tables.schema import TableSchema
-from sqe_chain.ext.tables.storage import packing_at, storage_at
+from sqe_chain.ext.tables.storage import packing_at
 from sqe_chain.flow.stage_kind import NOTHING, StageKind, StageTask, StageTraits, StageWork
 from sqe_chain.flow.units import Unit, UnitRun, number
 from sqe_chain.ports import Sink

@@ -18,13 +18,12 @@ import pyarrow as pa
 
 from sqe_chain.errors import TableAltered, Unavailable
 from sqe_chain.ext.tables import chunk_sets
-from sqe_chain.ext.tables.addresses import in_cassandra, in_memory
+from sqe_chain.ext.tables.addresses import in_cassandra
 from sqe_chain.ext.tables.arrow import ArrowSchema, ArrowTable
 from sqe_chain.ext.tables.chunk import ChunkInfo
 from sqe_chain.ext.tables.files import TableFile, files_of
 from sqe_chain.ext.tables.memtable import Flushed
 from sqe_chain.ext.tables.pruning import Bounds
-from sqe_chain.wings import needing
 
 AFTER_A_LOSS: Final = (
     "another program or the disk has done that; restore it from a copy, or restore table and store as they were at the same time; or "
@@ -314,29 +313,6 @@ def packing_at(address: str) -> Callable[[Flushed], list[TableFile]]:
     if in_cassandra(address):
         return chunk_sets.files_of
     return files_of
-
-
-def storage_at(address: str, options: Mapping[str, str] | None = None) -> Storage:
-    """The place at an address. Does not connect.
-
-    Args:
-        address: a directory, a URL that delta-rs understands, ``cassandra://…/keyspace/table``, or ``memory://NAME/TABLE``.
-        options: logins and settings of that place.
-
-    Raises:
-        ConfigurationError: it cannot be read, or a package is missing.
-    """
-    if in_cassandra(address):
-        with needing("a table in Cassandra", "tables,cassandra"):
-            from sqe_chain.ext.tables.cassandra import chunk_table_at  # noqa: PLC0415 - a driver
-        return chunk_table_at(address, options or {})
-    if in_memory(address):
-        from sqe_chain.ext.tables.memory import MemoryStorage  # noqa: PLC0415 - without delta-rs
-
-        return MemoryStorage(address)
-    from sqe_chain.ext.tables.directory import TableDirectory  # noqa: PLC0415 - a driver
-
-    return TableDirectory(address, options)
 
 
 _OTHER_CONTENT: Final = (pa.ArrowException, ValueError, KeyError, TypeError)

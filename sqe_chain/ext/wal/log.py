@@ -214,9 +214,13 @@ class WriteAheadLog:
 
     def read(self, offset: int, max_records: int = 1_000, max_bytes: int = 4 * MIB) -> list[Entry]:
         """The records from an offset on, those of whole groups; see `Reader.read`."""
-        return Reader(self, offset).read(max_records, max_bytes)
+        return self.reader(offset).read(max_records, max_bytes)
 
-    def segment_at(self, offset: int) -> tuple[Segment | None, int, int]:
+    def reader(self, offset: int) -> Reader:
+        """A place in the log, to read on from there; for one thread."""
+        return Reader(self.files, self._segment_at, offset)
+
+    def _segment_at(self, offset: int) -> tuple[Segment | None, int, int]:
         """For `Reader`: the segment that holds an offset, where its records end, and how many bytes can be read.
 
         Raises:

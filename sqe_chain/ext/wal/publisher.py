@@ -156,7 +156,7 @@ class Publisher:
 
     def _publish(self) -> int:
         if self._reader is None:
-            self._reader = Reader(self._log, self._log.position)
+            self._reader = self._log.reader(self._log.position)
         if self._reader.offset >= self._log.end:
             return 0
         writer = self._writer or self._connected()  # first: nothing is read while Kafka is away

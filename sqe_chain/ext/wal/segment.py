@@ -15,19 +15,15 @@ damage. The mark at the end of a group, in which no byte is zero, separates the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from zlib import crc32
 
 from sqe_chain.errors import LogDamaged
 from sqe_chain.ext.wal.files import Files
 from sqe_chain.ext.wal.record import Entry, decode
-
-if TYPE_CHECKING:
-    from sqe_chain.ext.wal.log import WriteAheadLog
-
 
 MAGIC: Final = b"SQEWAL1\n"
 _HEAD: Final = Struct("<8s8sQQQQQI")
@@ -240,12 +236,16 @@ class Reader:
     """A place in a log, for one thread; the log may be appended to meanwhile.
 
     Args:
-        log: the log.
+        files: the log's.
+        segment_at: an offset -> the segment that holds it, where its records end, and how many bytes can be read.
         offset: the first record to read, at or after the log's `begin`.
     """
 
-    def __init__(self, log: WriteAheadLog, offset: int) -> None:
-        self._log = log
+    def __init__(
+        self, files: Files, segment_at: Callable[[int], tuple[Segment | None, int, int]], offset: int
+    ) -> None:
+        self._files = files
+        self._segment_at = segment_at
         self.offset = offset
         self._segment: Segment | None = None
         self._at = 0
@@ -266,7 +266,7 @@ class Reader:
         records: list[Entry] = []
         size = 0
         while len(records) < max_records and size < max_bytes:
-            segment, end, until = self._log.segment_at(self.offset)
+            segment, end, until = self._segment_at(self.offset)
             if segment is None:
                 break
             if segment is not self._segment:
@@ -283,7 +283,7 @@ class Reader:
         self, segment: Segment, end: int, until: int, records: list[Entry], max_records: int, max_bytes: int
     ) -> int:
         """Read groups of a segment that ends at an offset; returns their bytes."""
-        begin, files = self._at, self._log.files
+        begin, files = self._at, self._files
         try:
             for group in groups(files, segment, self._at, until):
                 if group.first != self._next or group.first + group.count > end:

@@ -15,7 +15,7 @@ from sqe_chain.cli import console
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.errors.safe_text import without_secrets
 from sqe_chain.ext.tables import open_table
-from sqe_chain.ext.tables.storage import storage_at
+from sqe_chain.ext.tables.opening import storage_at
 from sqe_chain.flow import Flow
 from sqe_chain.runtime.neighbours import check_stores
 

@@ -17,8 +17,8 @@ from deltalake import DeltaTable
 from sqe_chain.errors import TableAltered, Unavailable
 from sqe_chain.ext.tables.directory import TableDirectory
 from sqe_chain.ext.tables.memory import MemoryStorage, _tables
+from sqe_chain.ext.tables.opening import storage_at
 from sqe_chain.ext.tables.reading import Table
-from sqe_chain.ext.tables.storage import storage_at
 from tests.support.written_tables import Row, WrittenTable
 
 Damage = Callable[[bytes], bytes | None]
