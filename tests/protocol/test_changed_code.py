@@ -19,10 +19,10 @@ from sqe_chain.errors import ChangedType, PartitionsMismatch, PlanMismatch, Serv
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow, Stage, Stream
 from sqe_chain.protocol.events import When
-from sqe_chain.protocol.plan import Plan
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 from tests.support.dynamic_messages import message_type
+from tests.support.plans import last_plan
 
 
 def add(total: Int64Value, number: Int64Value) -> list[Int64Value]:
@@ -204,14 +204,6 @@ def forget_layouts(rehearsal: Rehearsal) -> None:
     store.restore_home("sums", copy)
 
 
-def last_plan(rehearsal: Rehearsal) -> Plan:
-    home, _ = rehearsal.stores[""].home("sums")
-    assert home is not None
-    data = rehearsal.stores[""].plan("sums", home.number)
-    assert data is not None
-    return Plan.from_bytes(data)
-
-
 # --- types ------------------------------------------------------------------------------------------
 
 
@@ -302,7 +294,7 @@ def test_a_layout_without_types_learns_them_and_is_compared_from_then_on() -> No
     rehearsal = counted(WHOLE)
     forget_layouts(rehearsal)
     rehearsal.start()
-    assert last_plan(rehearsal).layout.types["stage/totals"].name == "made.State"
+    assert last_plan(rehearsal.stores[""], "sums").layout.types["stage/totals"].name == "made.State"
     rehearsal.flow = totals_of(FLOATING)
     with pytest.raises(ChangedType):
         rehearsal.start()

@@ -29,6 +29,7 @@ from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Hopping, Sessions, Tumbling, Window
 from sqe_chain.task.roots import Closing
 from sqe_chain.testing import Crash, Rehearsal
+from tests.support.plans import last_plan
 from tests.support.rebuilding import rebuild_after_a_crash
 from tests.support.receiving import received
 
@@ -183,11 +184,7 @@ class World:
         return self.heard("out"), self.heard("days"), dropped, self.kept()
 
     def last_plan(self) -> Plan:
-        home, _ = self.store.home("loads")
-        assert home is not None
-        data = self.store.plan("loads", home.number)
-        assert data is not None
-        return Plan.from_bytes(data)
+        return last_plan(self.store, "loads")
 
 
 @pytest.mark.parametrize("inputs", [2, 3])

@@ -20,10 +20,10 @@ from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.file_inputs import LoadedFiles
 from sqe_chain.features.ticking import Timers
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.plan import Plan
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.frontier import Frontier
 from sqe_chain.testing import Crash, Rehearsal
+from tests.support.plans import last_plan
 from tests.support.suites import points
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
 
@@ -77,13 +77,6 @@ def as_format_1(lines: list[str], **members: object) -> list[str]:
     return [*rest, json.dumps({"lines": len(rest), "digest": digest})]
 
 
-def last_plan(rehearsal: Rehearsal) -> Plan:
-    home, _ = rehearsal.stores[""].home("notes")
-    data = None if home is None else rehearsal.stores[""].plan("notes", home.number)
-    assert data is not None
-    return Plan.from_bytes(data)
-
-
 def states_of(rehearsal: Rehearsal) -> tuple[dict[str, str], dict[str, str]]:
     return stored_words(rehearsal), stored_words(rehearsal, "all")
 
@@ -102,7 +95,7 @@ def test_a_flow_goes_over_from_the_version_before_by_an_export_and_an_import(bef
     expected, lines = states_of(before), before.exported()
     after = elsewhere(before)
     after.imported(as_format_1(lines))
-    plan = last_plan(after)
+    plan = last_plan(after.stores[""], "notes")
     assert (plan.empty, plan.number) == (True, json.loads(json.loads(lines[0])["plan"])["number"] + 1)
     assert states_of(after) == expected
     feed(after, "auk bat")
@@ -124,7 +117,7 @@ def test_what_the_version_before_knew_of_its_features_goes_over_too(before: Rehe
     }
     after = elsewhere(before)
     after.imported(as_format_1(before.exported(), **members))
-    plan = last_plan(after)
+    plan = last_plan(after.stores[""], "notes")
     assert EventTime.of(plan) == EventTime({("words", 0): EventTimes(5)}, Frontier(7, "words", 0), ((1, 2),))
     assert Timers.of(plan) == Timers(3, {("letters", 1): 9})
     assert Closes.of(plan) == Closes((5,), {("words", 0): (1,)}, 1, 1)

@@ -26,6 +26,7 @@ from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 from tests.support.number_flows import add
+from tests.support.plans import last_plan
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
 
 TP = "words", 0
@@ -65,10 +66,7 @@ class Sealed:
             self.found.feed("words", word(text))
 
     def plan(self) -> Plan:
-        home, _ = self.store.home("notes")
-        data = self.store.plan("notes", home.number) if home else None
-        assert data is not None
-        return Plan.from_bytes(data)
+        return last_plan(self.store, "notes")
 
     def progress(self) -> FlowProgress:
         env = self.found._environment(None)

@@ -33,6 +33,7 @@ from sqe_chain.protocol.settings import Settings
 from sqe_chain.task.states import Claim
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.number_flows import add
+from tests.support.plans import last_plan
 from tests.support.rebuilding import rebuild_after_a_crash
 from tests.support.suites import points
 from tests.support.typed_results import payloads_of
@@ -457,11 +458,7 @@ class SmallPipeline(Pipeline):
         return {name: count for name, count in found.items() if count}
 
     def last_plan(self) -> Plan:
-        home, _ = self.store.home("notes")
-        assert home is not None
-        data = self.store.plan("notes", home.number)
-        assert data is not None
-        return Plan.from_bytes(data)
+        return last_plan(self.store, "notes")
 
     def stored_in(self) -> str:
         return self.last_plan().layout.stages["letters"].flow
@@ -589,11 +586,7 @@ def test_a_rebuild_that_is_asked_to_stop_changes_nothing_and_can_be_resumed() ->
     stopping = Rebuild(env, lambda flow: pipeline.found._engine(env.ports, flow), stopped=lambda: True)
     with pytest.raises(ServiceStopped, match="Nothing has changed"):
         stopping.run()
-    home, _ = pipeline.store.home("notes")
-    assert home is not None
-    data = pipeline.store.plan("notes", home.number)
-    assert data is not None
-    assert set(Plan.from_bytes(data).layout.stored_in().values()) == {"notes"}
+    assert set(last_plan(pipeline.store, "notes").layout.stored_in().values()) == {"notes"}
     pipeline.check()
     pipeline.found.rebuild(resume=True)
     pipeline.check()
@@ -611,11 +604,7 @@ def switch_of(pipeline: SmallPipeline) -> int:
 
 
 def attempt_of(pipeline: SmallPipeline, name: str) -> int:
-    home, _ = pipeline.store.home(name)
-    assert home is not None
-    data = pipeline.store.plan(name, home.number)
-    assert data is not None
-    return Rebuilding.of(Plan.from_bytes(data)).attempt
+    return Rebuilding.of(last_plan(pipeline.store, name)).attempt
 
 
 def test_the_attempt_that_became_the_flow_is_closed_before_the_flow_leaves_it() -> None:
@@ -792,8 +781,4 @@ def test_an_attempt_that_is_resumed_to_an_earlier_point_knows_what_receivers_hav
         rehearsal.rebuild({("numbers", 0): 3}, republish=True, resume=True)
     except ConfigurationError:
         return  # refused: it was begun with other options
-    home, _ = rehearsal.stores[""].home("sums")
-    assert home is not None
-    data = rehearsal.stores[""].plan("sums", home.number)
-    assert data is not None
-    assert Rebuilding.of(Plan.from_bytes(data)).published_until == {("numbers", 0): 6}
+    assert Rebuilding.of(last_plan(rehearsal.stores[""], "sums")).published_until == {("numbers", 0): 6}

@@ -19,6 +19,7 @@ from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Crash, Rehearsal
+from tests.support.plans import last_plan
 from tests.support.receiving import received
 
 HOUR_MS = 3_600_000
@@ -97,11 +98,7 @@ class Pair:
         return {key: state.value for key, state in self.up.states("sums").items()}
 
     def plan(self) -> Plan:
-        home, _ = self.store.home("up")
-        assert home is not None
-        data = self.store.plan("up", home.number)
-        assert data is not None
-        return Plan.from_bytes(data)
+        return last_plan(self.store, "up")
 
 
 def every_write() -> int:

@@ -35,6 +35,7 @@ from sqe_chain.operations.announcement import Announcement
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.testing import Crash, Rehearsal, Settings
 from tests.support.memory_pipeline import totals_pipeline
+from tests.support.plans import last_plan
 from tests.support.suites import points
 from tests.support.word_flows import append_word, first_letter, same_key, word
 
@@ -147,10 +148,7 @@ class World:
         return len(self.up.log.records(topic))
 
     def last_plan(self) -> Plan:
-        home, _ = self.stores[""].home("up")
-        data = home and self.stores[""].plan("up", home.number)
-        assert data
-        return Plan.from_bytes(data)
+        return last_plan(self.stores[""], "up")
 
 
 SETTINGS = Settings(max_records=4)

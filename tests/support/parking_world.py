@@ -16,11 +16,10 @@ from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.operations.parked import ParkedResult, ParkedSelection, ParkedWork, parked_in
-from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.protocol.stored_plans import read_last_plan
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash
+from tests.support.plans import last_plan
 from tests.support.typed_results import states_as
 from tests.support.word_flows import append_word
 
@@ -198,7 +197,7 @@ class World:
     def rebuild(self) -> None:
         """Fold again, as far as the flow had read or less far; then read on."""
         self.parks.cancel()
-        offsets = last_plan(self.parks).next_offsets()
+        offsets = last_plan(self.parks.stores[""], self.parks.flow.name).next_offsets()
         to = {tp: self.draw.randrange(offset + 1) for tp, offset in offsets.items()}
         how = self.draw.randrange(3)
         try:
@@ -255,12 +254,6 @@ class World:
         self.reads.run_until_caught_up()
         for stage in ("passed", "counted", "done", "states"):
             assert words_of(self.reads, stage) == counted, stage
-
-
-def last_plan(rehearsal: Rehearsal) -> Plan:
-    plan = read_last_plan(rehearsal.stores[""], rehearsal.flow.name)
-    assert plan is not None
-    return plan
 
 
 def words_of(rehearsal: Rehearsal, stage: str) -> dict[str, list[str]]:
