@@ -13,7 +13,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.testing import Rehearsal
 from tests.browser.test_page import browser, page
-from tests.unit.explain.test_trace import hours, records_of, republisher, run_chain, totals
+from tests.unit.explain.test_trace import hours, records_of, republisher, run_chain, totals, waiting
 from tests.unit.web import test_pages
 from tests.unit.web.test_flow_page import page_of
 from tests.unit.web.test_pages import TOKEN, Client, client
@@ -71,13 +71,8 @@ def test_of_records_by_event_time_and_of_records_that_are_not_there(page: Any) -
 
 
 def test_of_a_record_that_waits_and_of_one_before_the_start(page: Any) -> None:
-    waiting = Rehearsal(hours(), partitions={"numbers": 2})
-    for number in range(12):
-        waiting.feed("numbers", Int64Value(value=number), partition=number == 0, timestamp_ms=number)
-    waiting.start()
-    while waiting.batch():
-        pass
-    with page_of(waiting) as opened:
+    service = waiting()
+    with page_of(service) as opened:
         assert shown_fate(page, opened.port, "numbers[0]@5") == "waiting"
         assert "numbers[1] holds it back" in page.inner_text("main")
     late = Rehearsal(totals(), partitions={"numbers": 1})

@@ -18,7 +18,7 @@ from sqe_chain.ext.web.history import History
 from sqe_chain.features.every import aggregation_of
 from sqe_chain.testing import Rehearsal
 from tests.browser.test_page import browser, check_accessible, page, shoot
-from tests.unit.explain.test_trace import hours
+from tests.unit.explain.test_trace import waiting
 from tests.unit.web.test_flow_page import page_of
 from tests.unit.web.test_pages import Client, client, totals
 
@@ -70,12 +70,7 @@ def test_the_newest_skipped_record_is_a_link(page: Any, client: Client) -> None:
 
 
 def test_what_event_time_waits_for(page: Any) -> None:
-    service = Rehearsal(hours(), partitions={"numbers": 2})
-    for number in range(12):
-        service.feed("numbers", Int64Value(value=number), partition=number == 0, timestamp_ms=number)
-    service.start()
-    while service.batch():
-        pass
+    service = waiting()
     with page_of(service) as opened:
         page.goto(f"http://127.0.0.1:{opened.port}/#/flow/hours")
         page.wait_for_selector("text=numbers[1]")

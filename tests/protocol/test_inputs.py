@@ -60,6 +60,14 @@ def feed(rehearsal: Rehearsal, words: list[str] = WORDS) -> None:
         rehearsal.feed("words", word(text))
 
 
+def fed(service: Service) -> Rehearsal:
+    """A service that has read the words."""
+    rehearsal = service()
+    feed(rehearsal)
+    rehearsal.run_until_caught_up()
+    return rehearsal
+
+
 def counted(rehearsal: Rehearsal) -> Counter[str]:
     texts = [text for words in stored_words(rehearsal, "letters").values() for text in words.split()]
     assert Counter(" ".join(stored_words(rehearsal, "all").values()).split()) == Counter(texts)
@@ -76,9 +84,7 @@ def with_start(start: str) -> Settings:
 @BOTH
 @pytest.mark.parametrize("restart", [True, False])
 def test_retention_that_passed_the_position_stops(service: Service, restart: bool) -> None:
-    found = service()
-    feed(found)
-    found.run_until_caught_up()
+    found = fed(service)
     feed(found, MORE)
     found.log.truncate_before("words", 0, len(WORDS) + 1)
     if restart:
@@ -90,9 +96,7 @@ def test_retention_that_passed_the_position_stops(service: Service, restart: boo
 @BOTH
 @pytest.mark.parametrize("restart", [True, False])
 def test_retention_up_to_the_position_is_no_loss(service: Service, restart: bool) -> None:
-    found = service()
-    feed(found)
-    found.run_until_caught_up()
+    found = fed(service)
     found.log.truncate_before("words", 0, len(WORDS))
     if restart:
         found.service = None
@@ -164,9 +168,7 @@ def test_new_partitions_of_a_known_topic_are_read_from_0_whatever_start_is_set(
 @BOTH
 @pytest.mark.parametrize("restart", [True, False])
 def test_a_log_that_ends_before_what_was_read_stops(service: Service, restart: bool) -> None:
-    found = service()
-    feed(found)
-    found.run_until_caught_up()
+    found = fed(service)
     found.log.truncate_after("words", 0, 4)
     if restart:
         found.service = None
@@ -179,9 +181,7 @@ def test_a_log_that_ends_before_what_was_read_stops(service: Service, restart: b
 @pytest.mark.parametrize("more", [0, 2])
 def test_a_log_that_was_truncated_and_written_again_stops(service: Service, restart: bool, more: int) -> None:
     """As long as before, or longer: the leader epoch shows it."""
-    found = service()
-    feed(found)
-    found.run_until_caught_up()
+    found = fed(service)
     found.log.truncate_after("words", 0, 4)
     feed(found, MORE[: 2 + more])
     feed(found, MORE[:more])
@@ -253,9 +253,7 @@ def test_an_unfinished_plan_on_a_truncated_log_stops() -> None:
 @BOTH
 @pytest.mark.parametrize("restart", [True, False])
 def test_an_enveloped_input_created_again_stops(service: Service, restart: bool) -> None:
-    found = service()
-    feed(found)
-    found.run_until_caught_up()
+    found = fed(service)
     found.log.recreate("words", keep_commits=True)
     feed(found, WORDS + MORE)
     if restart:
@@ -268,9 +266,7 @@ def test_an_enveloped_input_created_again_stops(service: Service, restart: bool)
 def test_a_service_with_states_knows_it_without_commits_and_a_republisher_names_what_may_be(
     service: Service,
 ) -> None:
-    found = service()
-    feed(found)
-    found.run_until_caught_up()
+    found = fed(service)
     found.log.recreate("words")
     feed(found, MORE)
     found.service = None
@@ -451,9 +447,7 @@ def test_aborted_and_open_transactions_are_not_read(service: Service) -> None:
 
 @BOTH
 def test_a_batch_of_markers_only_is_a_batch(service: Service) -> None:
-    found = service()
-    feed(found)
-    found.run_until_caught_up()
+    found = fed(service)
     for _ in range(2):
         transaction = found.log.transaction()
         transaction.append("words", 0, b"never seen")

@@ -18,7 +18,7 @@ from sqe_chain.ext.explain.trace import Trace, trace
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.flow import Flow
 from sqe_chain.testing import Rehearsal
-from tests.unit.explain.test_trace import alter, hours, key_of, republisher, totals
+from tests.unit.explain.test_trace import alter, hours, key_of, republisher, totals, waiting
 
 
 def run_to_export(flow: Flow, folder: Path) -> tuple[Rehearsal, Rehearsal, Path]:
@@ -135,12 +135,7 @@ def test_exports_of_another_history_are_refused(tmp_path: Path) -> None:
 
 
 def test_records_that_waited_for_event_time_at_the_export_are_read_again(tmp_path: Path) -> None:
-    service = Rehearsal(hours(), partitions={"numbers": 2})
-    for number in range(12):
-        service.feed("numbers", Int64Value(value=number), partition=number == 0, timestamp_ms=number)
-    service.start()
-    while service.batch():
-        pass
+    service = waiting()
     file = export_of(service, tmp_path / "waiting.jsonl")
     for number in range(12, 24):
         service.feed("numbers", Int64Value(value=number), partition=1, timestamp_ms=number)

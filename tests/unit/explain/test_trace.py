@@ -72,6 +72,17 @@ def hours() -> Flow:
     return flow
 
 
+def waiting() -> Rehearsal:
+    """A service whose records wait for event time: one partition has a single record."""
+    service = Rehearsal(hours(), partitions={"numbers": 2})
+    for number in range(12):
+        service.feed("numbers", Int64Value(value=number), partition=number == 0, timestamp_ms=number)
+    service.start()
+    while service.batch():
+        pass
+    return service
+
+
 def run_chain(flow: Flow, *, hops: int = 1) -> Rehearsal:
     """A flow behind republishers that have published a part of their output twice."""
     services = [Rehearsal(republisher(), partitions={"raw": 2})]

@@ -29,7 +29,7 @@ from sqe_chain.protocol.events import COMMIT, PERSIST, PROCESS, PUBLISH, SEAL, C
 from sqe_chain.protocol.results import BatchResult
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash
-from tests.unit.explain.test_trace import hours
+from tests.unit.explain.test_trace import waiting
 from tests.unit.web.test_pages import Client, client, totals
 
 __all__ = ["client"]
@@ -132,12 +132,7 @@ def test_errors_of_skipped_records_have_their_entry_of_the_runbook_or_that_of_fu
 
 
 def test_what_event_time_waits_for_is_named() -> None:
-    service = Rehearsal(hours(), partitions={"numbers": 2})
-    for number in range(12):
-        service.feed("numbers", Int64Value(value=number), partition=number == 0, timestamp_ms=number)
-    service.start()
-    while service.batch():
-        pass
+    service = waiting()
     with page_of(service) as page:
         found = page.get("/api/flows/hours")["event_time"]
         assert found == {"waiting": 11, "taken_to_ms": 0, "holder": "numbers[1]", "known_to_ms": 0}
