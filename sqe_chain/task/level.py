@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from sqe_chain.codecs.registry import codec_of_tag
 from sqe_chain.errors import PoisonError, RepeatedPosition, text_of
-from sqe_chain.flow.compiled import CompiledFlow, takes_times
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stage_kind import StageTask
@@ -26,7 +26,7 @@ from sqe_chain.task.poison import exclusion_of, place_of
 from sqe_chain.task.results import Behind, Block, ChangedStates, Job, Report, Stores, Units, taken
 from sqe_chain.task.roots import TIMERS, Closing, Ticks, closing_origin, is_tick, tick_origin
 from sqe_chain.task.shuffling import WAKES, Shuffle, ShuffledInputs, ShuffledUnits, wake
-from sqe_chain.task.stage_part import Fitting, PartitionTable, StagePart
+from sqe_chain.task.stage_part import PartitionTable, StagePart
 from sqe_chain.task.trace_links import BlockTraces, CountedTraces
 
 _NO_UNITS: Final = UnitRun.of(())
@@ -100,8 +100,7 @@ class Level:
             candidates=job.candidates,
             closing=None if self._closing is None else closing_origin(stage.name, self._part, self._closing),
         )
-        fitting, ordered = Fitting(stage, store), takes_times(stage)
-        return StagePart(stage, table, (self._part, partitions), task, fitting, ordered=ordered)
+        return StagePart(stage, store, table, (self._part, partitions), task)
 
     def fold(self, stage: int, run: UnitRun) -> None:
         """Fold units of one stage, in the order of units.
@@ -160,7 +159,7 @@ class Level:
             self._push_changes(stage, work)
             for cell, changed in sorted(rows.items()):
                 self._report.touched.append((index, cell))
-                if text := work.fitting.too_large(changed):
+                if text := work.too_large(changed):
                     self._report.broken.append(f"flow {self._flow.name!r}: {text}")
                 yield ChangedStates(self._level, index, cell, changed)
         self._report.failed += self._failures.values()

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from operator import itemgetter, le
 from typing import Any, Final
 
 from sqe_chain.envelope.partitioner import Partitioner
 from sqe_chain.errors import ChangedType, PoisonError
+from sqe_chain.flow.compiled import takes_times
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stage_kind import Spread, StageTable, StageTask, StageWork
@@ -72,55 +73,10 @@ class PartitionTable(PartitionStates, StageTable):
 
 _ROW_NAME: Final = 64
 """Bytes that a filter's row adds to the key in its name, at most."""
-ANY_KEY: Final = 32 * 1024
-"""A key up to this length fits into every store, so none has to be asked."""
+_ANY_KEY: Final = 32 * 1024
+"""A key up to this length fits into every store."""
 _ANY_ROW: Final = 64 * 1024
 """The same of a state; its view may be a few times as large."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fitting:
-    """What a stage's store takes. It is asked only when something is large.
-
-    Attributes:
-        stage: the stage.
-        store: its store.
-    """
-
-    stage: StageNode
-    store: StateStore
-
-    def fits(self, key: bytes) -> bool:
-        """Whether the store takes a key. Raises Unavailable."""
-        room = 0 if self.stage.traits.states_by_key else _ROW_NAME
-        return len(key) <= ANY_KEY or len(key) <= self.store.max_key_bytes - room
-
-    def too_long(self, key: bytes) -> PoisonError:
-        """The error of an input whose key does not fit."""
-        return PoisonError(
-            f"stage {self.stage.name!r}: a key of {len(key)} bytes; its store takes {self.store.max_key_bytes}: use a "
-            "shorter key, for example a digest"
-        )
-
-    def too_large(self, rows: Iterable[tuple[bytes, bytes | None]]) -> str | None:
-        """Why one of these rows cannot be written; None when all can. Raises Unavailable."""
-        large = [(key, state) for key, state in rows if len(key) + len(state or b"") > _ANY_ROW]
-        if not large or self.stage.stage_kind.sink is not None:
-            return None
-        view = view_of(self.stage)
-        for key, state in large:
-            size = len(key) + len(state or b"")
-            if view is not None and state is not None:
-                size += view.of([(key, state)]).size(key)
-            most = self.store.max_state_bytes
-            if size > most:
-                shown = " and its view" if view is not None else ""
-                return (
-                    f"stage {self.stage.name!r}: key {key[:40]!r}, its state{shown} take {size} bytes together, its store "
-                    f"takes {most}: keep less in one state, or spread it over several keys; nothing was sealed"
-                )
-        return None
-
 
 Address = Callable[[Unit], Any]
 """What decides the state partition of a unit."""
@@ -133,34 +89,30 @@ class StagePart:
     """What the framework does around a stage's work, the same for every kind.
 
     Attributes:
-        fitting: what the stage's store takes.
         timer_ms: after `changed`, when the batch's clock next reaches a timer; -1: at no time; None: nothing was looked at.
 
     Args:
         node: the stage.
+        store: its store, which is asked only when something is large.
         table: its rows.
         partition: the state partition, and how many there are.
         task: what the work is given.
-        fitting: what the stage's store takes.
-        ordered: it takes its units in the order of their places, when all of the batch are there; else as they come.
     """
 
     def __init__(
         self,
         node: StageNode,
+        store: StateStore,
         table: PartitionTable,
         partition: tuple[int, int],
         task: StageTask,
-        fitting: Fitting,
-        *,
-        ordered: bool,
     ) -> None:
-        self._kind, self._traits = node.stage_kind, node.traits
+        self._node, self._store, self._traits = node, store, node.traits
         self._part, partitions = partition
         self._task = task
         self._table = table
-        self.fitting = fitting
-        self._ordered: list[UnitRun] | None = [] if ordered else None
+        # In the order of their places, when all of the batch are there; else as they come.
+        self._ordered: list[UnitRun] | None = [] if takes_times(node) else None
         self._refuses = frozenset() if node.traits.reversible else task.candidates
         self._address, self._part_of = addressing(node.traits.spread, partitions)
         self._own: set[Any] = set()
@@ -237,6 +189,24 @@ class StagePart:
         if self._work is not None:
             self._work.push_changes(push)
 
+    def too_large(self, rows: Rows) -> str | None:
+        """Why one of these rows cannot be written; None when all can: after the seal nothing may fail on data."""
+        large = [(key, state) for key, state in rows if len(key) + len(state or b"") > _ANY_ROW]
+        if not large or self._node.stage_kind.sink is not None:
+            return None
+        view, most = view_of(self._node), self._store.max_state_bytes
+        for key, state in large:
+            size = len(key) + len(state or b"")
+            if view is not None and state is not None:
+                size += view.of([(key, state)]).size(key)
+            if size > most:
+                shown = " and its view" if view is not None else ""
+                return (
+                    f"stage {self._node.name!r}: key {key[:40]!r}, its state{shown} take {size} bytes together, its store "
+                    f"takes {most}: keep less in one state, or spread it over several keys; nothing was sealed"
+                )
+        return None
+
     def _start(self) -> StageWork:
         """Create the work. Where rows are not named by keys, the header is read before the first decision."""
         task = self._task
@@ -246,19 +216,25 @@ class StagePart:
                 # An earlier attempt has written a part of the rows, so its outputs are published, and stages after this one are
                 # written. What this attempt would emit was decided on other rows: it counts for nothing.
                 task = replace(task, emit=None, drop=None, counts=Counter())
-        self._work = work = self._kind.start(task)
+        self._work = work = self._node.stage_kind.start(task)
         return work
 
     def _without_too_long(self, run: UnitRun) -> UnitRun:
         """The units whose key the store takes; the inputs of all others fail."""
-        long = {key for key in run.keys if key is not None and len(key) > ANY_KEY}
-        refused = {key for key in long if not self.fitting.fits(self._key_in(key))}
-        if not refused:
+        long = {key for key in run.keys if key is not None and len(key) > _ANY_KEY}
+        if not long:
             return run
+        most = self._store.max_key_bytes
+        room = max(_ANY_KEY, most if self._traits.states_by_key else most - _ROW_NAME)
+        refused = {key for key in long if len(self._key_in(key)) > room}
         self._own -= refused
         for at, key in enumerate(run.keys):
             if key in refused:
-                self._task.failed(run.origin(at), self.fitting.too_long(self._key_in(key)), key)
+                error = PoisonError(
+                    f"stage {self._node.name!r}: a key of {len(self._key_in(key))} bytes; its store takes {most}: use a shorter key, "
+                    "for example a digest"
+                )
+                self._task.failed(run.origin(at), error, key)
         return run.chosen([at for at, key in enumerate(run.keys) if key not in refused])
 
     def _key_in(self, key: bytes) -> bytes:
