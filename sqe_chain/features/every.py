@@ -7,17 +7,16 @@ from typing import Final
 from sqe_chain.features.announcing import Announcements
 from sqe_chain.features.closing import ClosingWindows
 from sqe_chain.features.dead_letter_commits import DeadLetterCommits
-from sqe_chain.features.dropping import Dropping
 from sqe_chain.features.file_inputs import FileInputs
 from sqe_chain.features.locations import WritingLocations
 from sqe_chain.features.overwriting import Overwriting
 from sqe_chain.features.parking import ParkingInputs
 from sqe_chain.features.readers import SideBySide
 from sqe_chain.features.rebuilding import AfterRebuild
+from sqe_chain.features.reporting import Dropping, Traces
 from sqe_chain.features.sinks import Tables
 from sqe_chain.features.ticking import Ticking
 from sqe_chain.features.timing import Timing
-from sqe_chain.features.traces import Traces
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.feature import Features

@@ -151,12 +151,6 @@ def new_marks(info: TopicInfo, partition: int, *, entered_in_middle: bool) -> Pa
     return PartitionMarks(info.name, info.topic_id, partition, entered_in_middle=entered_in_middle)
 
 
-def is_changed(flow: CompiledFlow, before: Topics, now: Topics) -> bool:
-    """Whether an input was created again, or a file was changed, since it was described."""
-    topics = [*flow.input_topics, *(topic for topic in before if flow.declared_topic[topic] != topic)]
-    return any(topic not in now or now[topic].topic_id != before[topic].topic_id for topic in topics)
-
-
 def compacted_topics(infos: Topics) -> frozenset[str]:
     """The topics from which compaction removes records."""
     return frozenset([topic for topic, info in infos.items() if info.compacted])
@@ -224,12 +218,14 @@ def read_bounds(
 
 
 def is_recreated_since(flow: CompiledFlow, log: Log, infos: Topics) -> bool:
-    """Whether an input was created again after it was described.
+    """Whether an input was created again, or a file was changed, after it was described.
 
     Raises:
         Unavailable: the broker does not answer, or a topic is gone.
     """
-    return is_changed(flow, infos, describe(flow, log, running=True))
+    topics = [*flow.input_topics, *(topic for topic in infos if flow.declared_topic[topic] != topic)]
+    now = describe(flow, log, running=True)
+    return any(topic not in now or now[topic].topic_id != infos[topic].topic_id for topic in topics)
 
 
 def cut(

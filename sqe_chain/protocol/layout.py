@@ -176,16 +176,6 @@ FILES: Final = "files"
 Infos = Mapping[str, TopicInfo]
 
 
-def types_of(flow: CompiledFlow, known: Layout | None = None) -> dict[str, TypeLayout]:
-    """Every stage and input topic -> what is stored or read there.
-
-    Args:
-        flow: the flow.
-        known: the layout so far: fields that a type no longer has stay known.
-    """
-    return {holder: _type_layout(holder, kind, node, known) for holder, kind, node in _holders(flow)}
-
-
 def _holders(flow: CompiledFlow) -> Iterator[tuple[str, str, StageNode | SourceNode]]:
     """What stores or reads values of a declared type: its name in layouts, of what kind it is, and the node."""
     for stage in flow.stages:
@@ -291,7 +281,7 @@ def layout_of(flow: CompiledFlow, infos: Infos, number: int, known: Layout | Non
         known.starts,
         known.gone,
         flow.paths,
-        types_of(flow, known),
+        {holder: _type_layout(holder, kind, node, known) for holder, kind, node in _holders(flow)},
     )
 
 
