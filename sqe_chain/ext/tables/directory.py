@@ -7,6 +7,7 @@ as the table. It fails if another commit has set one of its markers since its sn
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -32,6 +33,11 @@ from sqe_chain.ext.tables.parquet_storage import ParquetStorage, is_awaited
 from sqe_chain.ext.tables.storage import Conflict, StoredFile, TableChange
 
 _TRIES: Final = 100
+_NOT_PERMITTED: Final = (
+    os.strerror(EACCES), "lacked the necessary privileges", "lacked valid authentication credentials",
+)  # fmt: skip
+"""Parts of texts about a disk, and about an object store."""
+_ORNAMENT: Final = re.compile(r"\x1b\[\d*m|↳")
 _DRAFT: Final = ".part"
 _CLEANED_EVERY: Final = 100
 """Commits after which entries of the log are deleted that have expired and are in a checkpoint: as often as there is one."""
@@ -75,7 +81,12 @@ class TableDirectory(ParquetStorage):
                 raise ConfigurationError(f"{self}: is a file; a table needs a directory")
             try:
                 return self._snapshot_of(DeltaTable(self.address, storage_options=self._options or None))
-            except TableNotFoundError:
+            except TableNotFoundError as error:
+                if "Unknown scheme" in str(error):
+                    raise ConfigurationError(
+                        f"{self}: delta-rs does not know places of this kind. Expected a directory, s3://, abfss:// or gs://. Correct the "
+                        "address"
+                    ) from error
                 return None
 
     def snapshot_again(self) -> DeltaSnapshot | None:
@@ -315,22 +326,25 @@ class TableDirectory(ParquetStorage):
                 "or ingest into another table"
             ) from error
         except (DeltaError, OSError) as error:
-            local = self.local
-            if isinstance(error, PermissionError):
-                raise self._not_permitted(str(error)) from error
-            if local is not None and os.strerror(EACCES) in str(
-                error
-            ):  # delta-rs raises any kind of error for it
-                raise self._not_permitted(os.strerror(EACCES)) from error
+            local, text = self.local, _reasons_in(error)
+            # Delta-rs raises any kind of error for it.
+            if isinstance(error, PermissionError) or any(words in text for words in _NOT_PERMITTED):
+                raise ConfigurationError(
+                    f"{self}: {text}; the service needs to read and write there"
+                ) from error
             damage = damage_in(local) if local is not None and isinstance(error, DeltaError) else None
             if damage is not None:  # which waiting does not repair
                 raise TableAltered(f"{self}: {damage}") from error
-            # Only the first line of an error of delta-rs is for people.
-            text = str(error).partition("\n")[0]
             raise Unavailable(f"{self}: {type(error).__name__}: {text}") from error
 
-    def _not_permitted(self, text: str) -> ConfigurationError:
-        return ConfigurationError(f"{self}: {text}; the service needs to read and write there")
+
+def _reasons_in(error: BaseException) -> str:
+    """The lines of an error of delta-rs that are for people. Others have a signed URL, or what a server has sent."""
+    first, *causes = (_ORNAMENT.sub("", line).strip() for line in str(error).splitlines() or [""])
+    known = [
+        cause for cause in causes if cause[:1].isalnum() and "://" not in cause and cause != "Caused by:"
+    ]
+    return without_secrets(": ".join([first, *known]))
 
 
 def _sync_directory(path: Path) -> None:
