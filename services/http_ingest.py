@@ -30,7 +30,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
@@ -202,6 +202,8 @@ async def _body(request: Request, room: _Room, most: int) -> bytes:
                 body += chunk
     except TimeoutError:
         raise _ended(408, f"the body has not ended after {BODY_TIMEOUT_S} s") from None
+    except ClientDisconnect:  # else every client that goes away would write a traceback into the log
+        raise _ended(400, "the body has not ended") from None
     return bytes(body)
 
 

@@ -58,6 +58,8 @@ class Endpoint:
                 return {"type": "http.request", "body": await anext(body), "more_body": True}
             except StopAsyncIteration:
                 return {"type": "http.request", "body": b"", "more_body": False}
+            except ConnectionError:
+                return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
             sent.append(message)
@@ -181,6 +183,19 @@ def test_a_body_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -
 
     status, _, headers = asyncio.run(endpoint.ask(b"/events/k", endless(), (), "POST"))
     assert (status, headers["connection"]) == (408, "close")
+    assert endpoint.app.state.held_bytes == 0
+
+
+def test_a_client_that_goes_away_is_no_error_of_the_endpoint() -> None:
+    endpoint = Endpoint()
+
+    async def leaving() -> AsyncIterator[bytes]:
+        yield b"["
+        raise ConnectionError
+
+    for path in (b"/events/k", b"/batches/k"):
+        assert asyncio.run(endpoint.ask(path, leaving(), (), "POST"))[0] == 400
+    assert not endpoint.log.taken
     assert endpoint.app.state.held_bytes == 0
 
 
