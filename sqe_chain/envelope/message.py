@@ -8,7 +8,15 @@ Needs only protobuf. The format is described in `proto/sqe_chain/v1/envelope.pro
     >>> envelope.key, envelope.payload_as(StringValue).value, len(envelope.chain)
     (b'robot-7', '3 screws', 0)
 
-To publish what is made of it, use `sqe_chain.envelope.template.republish`.
+`republish` makes the envelope of a message that was made from another one:
+
+    >>> from google.protobuf.wrappers_pb2 import StringValue
+    >>> from sqe_chain.chain import Coordinates
+    >>> report = read(wrap(StringValue(value="3 screws"), key="robot-7", timestamp_ms=1_700_000_000_000))
+    >>> at = Coordinates(topic="robot.raw", topic_id=bytes(16), partition=2, offset=7, leader_epoch=1)
+    >>> value = republish(report, at, StringValue(value="ok"), output="standard/robot.ok", key="ok")
+    >>> print(read(value, strict=True).chain)
+    robot.raw[2]@7 > standard/robot.ok 1/1
 """
 
 from __future__ import annotations
@@ -20,7 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sqe_chain import chain as ideas
 from sqe_chain._proto.envelope_pb2 import Envelope as EnvelopeMessage
-from sqe_chain.chain import Chain
+from sqe_chain.chain import Chain, Coordinates, Link, check_link, root_position
 from sqe_chain.codecs import Codec, codec_for
 from sqe_chain.envelope.carrier import chain_header, open_carried
 from sqe_chain.envelope.head import (
@@ -38,6 +46,7 @@ from sqe_chain.envelope.head import (
     parse_chain,
     parse_head,
 )
+from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.envelope.wire import MAGIC, check_order, sealed
 from sqe_chain.errors import MalformedField, WrongPayloadType
 from sqe_chain.ports import Headers
@@ -282,3 +291,70 @@ def _random_id(timestamp_ms: int) -> bytes:
     number = number & ~(0xF << 76) | 0x7 << 76
     number = number & ~(0x3 << 62) | 0x2 << 62
     return number.to_bytes(EVENT_ID_LENGTH)
+
+
+def republish(  # noqa: PLR0913 - keyword-only, each with a default that is right for a plain service
+    source: Envelope | None,
+    at: Coordinates,
+    payload: object,
+    *,
+    output: str,
+    key: bytes | str | None,
+    shard: int | None = None,
+    ordinal: int = 0,
+    of: int = 1,
+    previous: bytes = b"",
+    watermark_ms: int = 0,
+    timestamp_ms: int | None = None,
+    codec: Codec[Any] | str | None = None,
+) -> bytes:
+    """The value to produce for what was made from a message: its chain has one link more.
+
+    A message processed again must give the same outputs, in the same order, under the same names:
+    that is how receivers recognise a replay. (For services with many messages per second use `Flow`, or
+    `OutputTemplate`.)
+
+    Args:
+        source: the input; None when it is a raw message, without an envelope.
+        at: where the input was read from.
+        payload: one, or several of one type as a collection; see `wrap`.
+        output: permanent name of what publishes, "flow/output".
+        key: the record's key; str as UTF-8.
+        shard: the state partition that publishes; None for a stateless service.
+        ordinal: which of the envelopes made from this input this is, from 0.
+        of: how many envelopes are made from this input by this output and shard.
+        previous: highest position written before on the same lane and output partition in the same batch, see
+            `Envelope.previous`. With b"" readers cannot notice a missing message.
+        watermark_ms: see `Envelope.watermark_ms`.
+        timestamp_ms: by default the input's; required for a raw input.
+        codec: as for `wrap`.
+
+    Raises:
+        ChainTooLong: the input has 32 links already.
+        OutOfBounds: a coordinate, name, number or time is outside the format's bounds.
+        ValueError: no payload, payloads of several types, or no time.
+        ConfigurationError: there is no codec for a payload.
+    """
+    lane, chain, position = (source.lane, source.chain_bytes, source.position) if source else (0, b"", b"")
+    if timestamp_ms is None:
+        if source is None:
+            raise ValueError("a raw input has no event time: pass timestamp_ms, for example the record's")
+        timestamp_ms = source.timestamp_ms
+    offset, epoch = at.offset, at.leader_epoch
+    check_link(Link(at.topic, at.topic_id, at.partition, offset, epoch, output, shard, ordinal, of))
+    check_timestamp(timestamp_ms)
+    template = OutputTemplate(
+        lane=lane,
+        topic=at.topic,
+        topic_id=at.topic_id,
+        partition=at.partition,
+        output=output,
+        shard=shard,
+        watermark_ms=watermark_ms,
+    )
+    name, payloads = serialized(payload, codec)
+    position, field = position or root_position(epoch, offset), key.encode() if isinstance(key, str) else key
+    value, _ = template.encode(
+        chain, offset, epoch, ordinal, of, position, timestamp_ms, field, name, payloads, previous
+    )
+    return value

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sqe_chain.chain import ORDINAL_LENGTH
 from sqe_chain.envelope.block import Block
 from sqe_chain.envelope.columns import Ints, Rows
-from sqe_chain.envelope.frames import Frames, Source, WrittenLane, link_counts
+from sqe_chain.envelope.template import Frames, Source, WrittenLane, link_counts
 
 _LONGEST_TIME: Final = 10
 _DIGIT: Final = 7

@@ -4,41 +4,55 @@ Building an envelope field by field costs 4 µs. But on one lane and output near
 link, lane and type stay the same. So they are cached, and only what changes is packed between them.
 The result is byte for byte what protobuf writes (a property test compares them).
 
-`republish` is the same for one message at a time:
-
-    >>> from google.protobuf.wrappers_pb2 import StringValue
-    >>> from sqe_chain.envelope.message import read, wrap
-    >>> report = read(wrap(StringValue(value="3 screws"), key="robot-7", timestamp_ms=1_700_000_000_000))
-    >>> at = Coordinates(topic="robot.raw", topic_id=bytes(16), partition=2, offset=7, leader_epoch=1)
-    >>> value = republish(report, at, StringValue(value="ok"), output="standard/robot.ok", key="ok")
-    >>> print(read(value, strict=True).chain)
-    robot.raw[2]@7 > standard/robot.ok 1/1
+A *frame* is what an envelope holds apart from key, type, payloads and checksum. `frames` makes one after the other,
+`sqe_chain.envelope.run_template` makes those of a block at once. Then `seal` makes envelopes of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from struct import Struct
-from typing import Any, Final
+from typing import Final
+from zlib import crc32
 
 from sqe_chain.chain import (
     MAX_LINKS,
     ORDINAL_LENGTH,
     ROOT_LENGTH,
     TOPIC_ID_LENGTH,
-    Coordinates,
     Link,
     check_link,
     next_position,
     read_lane,
-    root_position,
     written_lane,
 )
-from sqe_chain.codecs import Codec
-from sqe_chain.envelope.frames import LINK_COUNTS, WrittenLane, frames, key_field, seal
-from sqe_chain.envelope.message import Envelope, check_timestamp, serialized
-from sqe_chain.envelope.wire import PREFIX, varint
+from sqe_chain.envelope.wire import CHECKSUM, PREFIX, varint
 from sqe_chain.errors import ChainTooLong
+
+Source = tuple[bytes, int, int, bytes, int]
+"""What envelopes state of their input: chain, offset, leader epoch plus one (0 for none), position and event time."""
+Payload = bytes | None | list[bytes | None]
+"""What an envelope holds: one payload, None for "deleted", or a list of them as a collection."""
+Frames = tuple[list[bytes], list[bytes]]
+"""What envelopes hold apart from key, type, payloads and checksum: all before the key, and all from the lane to `previous`."""
+
+LINK_COUNTS: Final = Struct("<BIBI")
+"""Ordinal and `of`, which end the link, each after its tag."""
+_ORDINAL: Final = Struct(">I")
+_FEW: Final = 33
+_ORDINALS: Final = tuple(_ORDINAL.pack(ordinal) for ordinal in range(_FEW))
+
+
+def link_counts(ordinal: int, of: int) -> bytes:
+    """The end of a link: its ordinal and `of`."""
+    return LINK_COUNTS.pack(0x45, ordinal, 0x4D, of)
+
+
+_COUNTS: Final = tuple(tuple(link_counts(ordinal, of) for ordinal in range(of)) for of in range(_FEW))
+"""The packed end of the link, for up to 32 envelopes: `_COUNTS[of][ordinal]`."""
+_SHORT: Final = 4096
+_join: Final = b"".join
 
 _LINK_PLACE: Final = Struct("<BQBI")
 """Offset and leader epoch of a link, each after its tag."""
@@ -218,71 +232,116 @@ class OutputTemplate:
         self._chain_length, self._position_length = len(chain), len(position)
 
 
-def republish(  # noqa: PLR0913 - keyword-only, each with a default that is right for a plain service
-    source: Envelope | None,
-    at: Coordinates,
-    payload: object,
-    *,
-    output: str,
-    key: bytes | str | None,
-    shard: int | None = None,
-    ordinal: int = 0,
-    of: int = 1,
-    previous: bytes = b"",
-    watermark_ms: int = 0,
-    timestamp_ms: int | None = None,
-    codec: Codec[Any] | str | None = None,
-) -> bytes:
-    """The value to produce for what was made from a message: its chain has one link more.
+class WrittenLane:
+    """A lane that an output writes, and what it wrote there last.
 
-    A message processed again must give the same outputs, in the same order, under the same names:
-    that is how receivers recognise a replay. (For services with many messages per second use `Flow`, or
-    `OutputTemplate`.)
+    So no position is written twice. Those of one input differ by their ordinals, those of two inputs by the inputs' own. Nobody
+    else writes the lane in the batch.
+
+    Attributes:
+        offset: that of the last input whose envelopes were made; -1 for none.
+        previous: output partition -> the field `previous` of the next envelope there.
+    """
+
+    __slots__ = ("offset", "previous", "template")
+
+    def __init__(self, template: OutputTemplate) -> None:
+        self.template = template
+        self.offset = -1
+        self.previous: dict[int, bytes] = {}
+
+
+def frames(rows: Iterable[tuple[WrittenLane, Source, int, int, int]]) -> Frames:
+    """The frames of envelopes; each names the highest position before it on its lane and output partition.
 
     Args:
-        source: the input; None when it is a raw message, without an envelope.
-        at: where the input was read from.
-        payload: one, or several of one type as a collection; see `wrap`.
-        output: permanent name of what publishes, "flow/output".
-        key: the record's key; str as UTF-8.
-        shard: the state partition that publishes; None for a stateless service.
-        ordinal: which of the envelopes made from this input this is, from 0.
-        of: how many envelopes are made from this input by this output and shard.
-        previous: highest position written before on the same lane and output partition in the same batch, see
-            `Envelope.previous`. With b"" readers cannot notice a missing message.
-        watermark_ms: see `Envelope.watermark_ms`.
-        timestamp_ms: by default the input's; required for a raw input.
-        codec: as for `wrap`.
+        rows: of each envelope its lane, its input (the same object for all that are made of it), its ordinal, `of`, and its
+            output partition.
 
     Raises:
-        ChainTooLong: the input has 32 links already.
-        OutOfBounds: a coordinate, name, number or time is outside the format's bounds.
-        ValueError: no payload, payloads of several types, or no time.
-        ConfigurationError: there is no codec for a payload.
+        ChainTooLong: an input has 32 links already.
     """
-    lane, chain, position = (source.lane, source.chain_bytes, source.position) if source else (0, b"", b"")
-    if timestamp_ms is None:
-        if source is None:
-            raise ValueError("a raw input has no event time: pass timestamp_ms, for example the record's")
-        timestamp_ms = source.timestamp_ms
-    offset, epoch = at.offset, at.leader_epoch
-    check_link(Link(at.topic, at.topic_id, at.partition, offset, epoch, output, shard, ordinal, of))
-    check_timestamp(timestamp_ms)
-    template = OutputTemplate(
-        lane=lane,
-        topic=at.topic,
-        topic_id=at.topic_id,
-        partition=at.partition,
-        output=output,
-        shard=shard,
-        watermark_ms=watermark_ms,
-    )
-    name, payloads = serialized(payload, codec)
-    position, field = position or root_position(epoch, offset), key.encode() if isinstance(key, str) else key
-    value, _ = template.encode(
-        chain, offset, epoch, ordinal, of, position, timestamp_ms, field, name, payloads, previous
-    )
-    return value
+    starts: list[bytes] = []
+    ends: list[bytes] = []
+    known: Source | None = None
+    place = time = end = mark = b""
+    for lane, source, ordinal, of, partition in rows:
+        if source is not known:
+            known = source
+            place, time, end, mark = lane.template.frame(*source)
+        if of < _FEW and ordinal < of:
+            counts, last = _COUNTS[of][ordinal], _ORDINALS[ordinal]
+        else:
+            counts, last = link_counts(ordinal, of), _ORDINAL.pack(ordinal)
+        previous = lane.previous
+        before, own = previous.get(partition, b""), mark + last
+        starts.append(place + counts + time)
+        ends.append(end + last + before)
+        if own > before:  # not for a replay that is passed on: its position lies further back
+            previous[partition] = own
+    return starts, ends
+
+
+class _Heads(dict[int, bytes]):
+    """Size of a payload -> the field of its type, and what precedes the payload."""
+
+    def __init__(self, type_name: str) -> None:
+        name = type_name.encode()
+        self._type = b"\x32" + varint(len(name)) + name if name else b""
+
+    def __missing__(self, size: int) -> bytes:
+        head = self._type + b"\x3a" + varint(size) if size else self._type  # protobuf leaves an empty one out
+        if size < _SHORT:
+            self[size] = head
+        return head
+
+
+_heads: Final = lru_cache(64)(_Heads)
+_checksum: Final = CHECKSUM.pack
+
+
+def seal(
+    template: OutputTemplate,
+    framed: Frames,
+    keys: Sequence[bytes],
+    types: Sequence[str],
+    payloads: Sequence[Payload],
+) -> list[bytes]:
+    """The envelopes, from their frames, fields of keys, names of types and payloads; `template` is that of one of their lanes.
+
+    Raises:
+        ValueError: an empty list of payloads.
+    """
+    values: list[bytes] = []
+    tail, name, heads = template.tail, "", _heads("")
+    for start, end, key, own, payload in zip(*framed, keys, types, payloads, strict=True):
+        if own is not name:
+            name, heads = own, _heads(own)
+        if payload.__class__ is bytes:
+            body = _join((start, key, heads[len(payload)], payload, end, tail))
+        else:
+            size, fields, deleted = _fields(payload if isinstance(payload, list) else [payload])
+            body = _join((start, key, heads[size], fields, end, deleted, tail))
+        values.append(body + _checksum(crc32(body)))
+    return values
+
+
+def key_field(key: bytes | None) -> bytes:
+    """The key as a field of an envelope; b"" for None."""
+    return b"" if key is None else b"\x2a" + varint(len(key)) + key
+
+
+def _fields(payloads: Sequence[bytes | None]) -> tuple[int, bytes, bytes]:
+    """The size of the first payload, that and the fields of all others, and the field of deleted indexes."""
+    if not payloads:
+        raise ValueError("an envelope has at least one payload")
+    first = payloads[0] or b""
+    fields = [first]
+    if len(payloads) > 1:
+        fields.append(b"\x40" + varint(len(payloads)))
+        fields += [b"\x4a" + varint(len(held or b"")) + (held or b"") for held in payloads[1:]]
+    indexes = _join([varint(index) for index, held in enumerate(payloads) if held is None])
+    return len(first), _join(fields), b"\x6a" + varint(len(indexes)) + indexes if indexes else b""
 
 
 def _rare_time(timestamp_ms: int) -> bytes:

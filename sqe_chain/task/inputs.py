@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqe_chain.chain import stored_epoch
-from sqe_chain.envelope.frames import Source
+from sqe_chain.envelope.template import Source
 from sqe_chain.flow.context import Origin, TopicIdPartition, new_origin
 from sqe_chain.flow.stage_kind import ENVELOPE
 from sqe_chain.ports import Headers

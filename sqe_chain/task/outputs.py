@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from sqe_chain.chain import ORDINAL_LENGTH, event_id
 from sqe_chain.envelope.carrier import check_payload, headers_for, passed_on
-from sqe_chain.envelope.frames import WrittenLane, frames, seal
 from sqe_chain.envelope.sqe_key import SqeKey
+from sqe_chain.envelope.template import WrittenLane, frames, seal
 from sqe_chain.errors import PoisonError, RepeatedPosition
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import TopicIdPartition

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqe_chain.envelope.frames import WrittenLane, key_field
 from sqe_chain.envelope.partitioner import partition_of
-from sqe_chain.envelope.template import OutputTemplate
+from sqe_chain.envelope.template import OutputTemplate, WrittenLane, key_field
 from sqe_chain.errors import OutputRefused, OutputTooLarge, RepeatedPosition
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Origin, TopicIdPartition

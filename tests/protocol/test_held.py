@@ -11,9 +11,8 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.chain import Coordinates, read_lane
-from sqe_chain.envelope.message import parse_head
+from sqe_chain.envelope.message import parse_head, republish
 from sqe_chain.envelope.partitioner import partition_of
-from sqe_chain.envelope.template import republish
 from sqe_chain.errors import ConfigurationError, LostOffsets, PoisonError
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.holding import Holder, WaitingInputs

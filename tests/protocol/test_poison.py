@@ -9,8 +9,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.chain import Coordinates
-from sqe_chain.envelope.message import parse_head, wrap
-from sqe_chain.envelope.template import republish
+from sqe_chain.envelope.message import parse_head, republish, wrap
 from sqe_chain.envelope.wire import sealed
 from sqe_chain.errors import OutputTooLarge, PlanMismatch, PoisonError
 from sqe_chain.flow import Flow

@@ -232,7 +232,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "a replay that is passed on moves back what was written last",
-        ("frames:frames", replace("own > before", "own != before")),
+        ("template:frames", replace("own > before", "own != before")),
         killed_by="test_run_outputs::test_a_run_gives_the_records_of_its_inputs",
     ),
     mutant(

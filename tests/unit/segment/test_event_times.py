@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from sqe_chain.adapters.memory import MemoryMessage
 from sqe_chain.chain import Coordinates
-from sqe_chain.envelope.message import parse_head, read
-from sqe_chain.envelope.template import republish
+from sqe_chain.envelope.message import parse_head, read, republish
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import TopicIdPartition
 from sqe_chain.flow.nodes import SourceNode
