@@ -269,6 +269,26 @@ def test_a_flush_during_a_compaction_is_kept(written: WrittenTable, monkeypatch:
     assert written.rows()["r1", 1] == 8.0
 
 
+def test_a_compaction_that_crashes_changes_nothing(
+    written: WrittenTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(8)
+    for _ in range(3):
+        written.flush(*some(random))
+    files = written.storage.snapshot().files()
+
+    def crash() -> None:
+        raise KeyboardInterrupt
+
+    between(monkeypatch, crash)
+    with pytest.raises(KeyboardInterrupt):
+        written.table.compact()
+    assert written.storage.snapshot().files() == files
+    written.check()
+    assert written.table.compact().files_after == 2
+    written.check()
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_crash_at_every_write_is_repaired_by_the_redo(make: Make, when: When) -> None:
     """Also between one chunk and the next: what a crash leaves is seen by nobody."""

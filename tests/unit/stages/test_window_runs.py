@@ -107,3 +107,10 @@ def test_runs_give_what_single_records_give(found: list[Batch], lateness_ms: int
         assert run(RecordingTable(other)) == single(RecordingTable(rows))
         rows, other = run_with_partial_writes(rows, single), run_with_partial_writes(other, run)
         assert other == rows
+
+
+def test_what_an_earlier_attempt_has_written_is_not_folded_again() -> None:
+    """The row of `a` is settled: a fold may refuse a value that it has seen."""
+    stage = stage_on(RecordingTable({}, b"wa"), 0)
+    assert stage.accept(Record(key=b"b", value="x", timestamp_ms=1)).forward
+    assert stage.fold_run([b"b", b"a", b"b"], ["x", "x", "x"], [2, 3, 4], 0) == 1

@@ -6,7 +6,6 @@ Method: a table on disk, filled flush by flush; what DuckDB, Polars and pyarrow 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,7 +18,7 @@ from deltalake import DeltaTable
 
 from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.errors import ConfigurationError, FlowError
-from sqe_chain.ext.tables import TableSchema, compacting
+from sqe_chain.ext.tables import TableSchema
 from sqe_chain.ext.tables.arrow import ROWS_OF_A_PLAN
 from sqe_chain.ext.tables.directory import TableDirectory
 from sqe_chain.ext.tables.files import files_of
@@ -31,7 +30,7 @@ from sqe_chain.ports import Flush, SinkClaim
 from sqe_chain.testing import Rehearsal
 
 PARTS = 4
-USED = len({partition_of(f"r{number}".encode(), PARTS) for number in range(9)})
+
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 
 
@@ -195,32 +194,3 @@ def test_a_reader_of_an_older_version_goes_on_while_files_are_merged(tmp_path: P
     count = before.to_pyarrow_dataset().count_rows()
     found.table.compact()
     assert before.to_pyarrow_dataset().count_rows() == count
-
-
-def test_a_compaction_that_crashes_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = filled(tmp_path)
-    files = found.table.files()
-
-    def crash() -> None:
-        raise KeyboardInterrupt
-
-    between(monkeypatch, crash)
-    with pytest.raises(KeyboardInterrupt):
-        found.table.compact()
-    assert found.table.files() == files
-    found.check()
-    assert found.table.compact().files_after == USED
-    found.check()
-
-
-def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Do it once, after a compaction has written its first files and before it commits them."""
-    put = compacting.put_merged
-
-    def put_then_act(*arguments: Any) -> Any:
-        found = put(*arguments)
-        monkeypatch.setattr(compacting, "put_merged", put)
-        act()
-        return found
-
-    monkeypatch.setattr(compacting, "put_merged", put_then_act)
