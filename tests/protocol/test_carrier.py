@@ -1,7 +1,6 @@
-"""Goal: a pipeline whose chain travels in headers is as exact as one of envelopes, and mixes with it in one topic.
+"""Goal: a chain may travel in headers, also beside envelopes in one topic, and the values in the topic are plain JSON.
 
-Method: a republisher and a service that adds up, each with its chain in headers or in values. Each of them crashes around
-each of its steps. The values in the topics are plain JSON.
+Method: a republisher and a service that adds up. Crashes with both carriers are in `test_prove_flows.py`.
 """
 
 from __future__ import annotations

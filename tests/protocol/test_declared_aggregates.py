@@ -1,4 +1,4 @@
-"""Goal: declared aggregates are folded into windows as into keys, survive crashes, and change while a service lives.
+"""Goal: declared aggregates are folded into windows as into keys, and change while a service lives.
 
 Method: rehearsals; Hypothesis for windows, against a computation from the list of each window's values.
 """

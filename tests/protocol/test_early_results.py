@@ -1,7 +1,4 @@
-"""Goal: `changes()` of windows shows those that a batch has changed and that are still open, the same through crashes.
-
-Method: a run that nothing disturbs, checked window by window; the same batches with a crash at each write.
-"""
+"""Goal: `changes()` of windows shows those that a batch has changed and that are still open. Crashes are in `test_prove_flows.py`."""
 
 from __future__ import annotations
 

@@ -495,28 +495,3 @@ def test_a_record_without_a_number_stops_the_service_by_its_place() -> None:
     service.feed("words", word("bad"), headers=[("seq", b"one")])
     with pytest.raises(PoisonError, match=r"words\[0\]@0"):
         service.run_until_caught_up()
-
-
-@pytest.mark.parametrize("partitions", [1, 2, 3])
-def test_filters_give_the_same_wherever_they_run(partitions: int) -> None:
-    """Without a shuffle (as many state partitions as input partitions) and behind one; two filters in a row."""
-    flow = Flow(f"layouts-{partitions}", state_partitions=2)
-    kept = (
-        flow.source("words", StringValue)
-        .deduplicate_by_key("by-key", 10_000)
-        .drop_stale("rising", sequence=lambda text: int(text.value), scope="key")
-    )
-    kept.aggregate("per-key", key=lambda text: str(int(text.value) % 5), state=Int64Value, fold=count)
-    store = MemoryStore(f"layouts-{partitions}")
-    store.restore_all()
-    service = Rehearsal(flow, store=store, partitions={"words": partitions})
-    for number in range(60):
-        key = f"key-{number % 6}"
-        service.feed("words", word(str(number // 2)), key=key, timestamp_ms=number * 1_000)
-        if number % 20 == 0:
-            service.run_until_caught_up()
-    service.run_until_caught_up()
-    states = {key.decode(): state.value for key, state in states_as(Int64Value, service, "per-key").items()}
-    # Each key comes every 6 s: of any three the first goes on, 12 s later the next; numbers rise.
-    assert sum(states.values()) == 30
-    assert states == dict.fromkeys("01234", 6)

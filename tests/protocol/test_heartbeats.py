@@ -85,21 +85,6 @@ def test_a_heartbeat_is_folded_nowhere_and_closes_windows(
     assert len(asked) == len(EVENTS) * (2 if crash in (4, 5) else 1), "once for each attempt at the batch"
 
 
-def test_every_state_partition_hears_of_it() -> None:
-    """Windows of keys that are silent close in all of them."""
-    flow = Flow("beats", state_partitions=4)
-    flow.source("screws", Int64Value).windowed(
-        "per-minute", Tumbling(60_000), state=Int64Value, fold=add, heartbeat=lambda value: value.value == 7
-    ).to("out", partitions=1)
-    rehearsal = Rehearsal(flow)
-    keys = [f"robot-{number}" for number in range(20)]
-    for key in keys:
-        rehearsal.feed("screws", Int64Value(value=1), key=key, timestamp_ms=0, partition=0)
-    rehearsal.feed("screws", Int64Value(value=7), key="beat", timestamp_ms=61_000, partition=0)
-    rehearsal.run_until_caught_up()
-    assert results(rehearsal) == sorted((key.encode(), 0, 1) for key in keys)
-
-
 @pytest.mark.parametrize("key", [True, False])
 def test_it_is_asked_with_the_streams_own_key_also_where_a_long_block_is_read_side_by_side(key: bool) -> None:
     found, asked = rehearsed(key=key, context=True, partitions=1)

@@ -1,4 +1,4 @@
-"""Goal: while a backlog is worked off, records in the order of their times are never late, however batches are cut."""
+"""Goal: partitions are read in step by the times of their records, and all records are read. Late ones: `test_event_time_worlds.py`."""
 
 from __future__ import annotations
 

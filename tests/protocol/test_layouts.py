@@ -1,4 +1,4 @@
-"""Goal: where a flow runs changes nothing: without a shuffle or with one, in one batch or many, the results are equal.
+"""Goal: where a flow runs changes nothing: without a shuffle or with one, the results are equal.
 
 Method: the same flow works off the same log in several layouts. The test compares states, and outputs
 byte for byte where the layouts publish under the same shards.

@@ -1,7 +1,6 @@
-"""Goal: what passes a function over batches is exact through crashes, wherever blocks end, and is what map and flat_map would give.
+"""Goal: what passes a function over batches is what map and flat_map would give, wherever blocks end.
 
-Method: rehearsals of the same flow with functions over batches and over values. Each crashes at every write, then reads the log
-in blocks of another length.
+Method: rehearsals of the same flow with functions over batches and over values. Crashes are in `test_prove_flows.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Goal: event time is what a source's function returns, through stages, shuffles, outputs and crashes."""
+"""Goal: event time is what a source's function returns, through stages, shuffles and outputs."""
 
 from __future__ import annotations
 

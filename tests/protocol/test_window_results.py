@@ -1,4 +1,4 @@
-"""Goal: results of windows are typed values for the steps after them, and rows of JSON in topics, exact through crashes."""
+"""Goal: results of windows are typed values for the steps after them, and rows of JSON in topics, exact through rebuilds."""
 
 from __future__ import annotations
 
