@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 from google.protobuf.wrappers_pb2 import BytesValue, StringValue
@@ -73,6 +74,41 @@ class Store:
 
     def read(self, *where: Any) -> tuple[Header, list[bytes | None], Header]:
         return self.header, [self.rows.get(row) for row in where[-1]], self.header
+
+
+def read_blocks(
+    flow: Flow,
+    blocks: Sequence[Sequence[Any]],
+    store: Any,
+    marks: PartitionMarks | None = None,
+    exclusions: tuple[Exclusion, ...] = (),
+    times: EventTimes | None = None,
+    **job: Any,
+) -> list[Any]:
+    """Everything that comes of blocks of one input partition.
+
+    Args:
+        flow: the flow.
+        blocks: of the topic "words".
+        store: where states are.
+        marks: of the partition; new ones by default.
+        exclusions: the records that the plan skips.
+        times: of the partition.
+        job: how they are read; without a shuffle by default.
+    """
+    job = {"in_place": True} | job
+    reading = Reading(
+        flow.compile(), Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, **job), lambda _: store
+    )
+    own = PartitionMarks("words", bytes(16), 0) if marks is None else marks
+    portion = Portion(Range("words", bytes(16), 0, 0, 100), own, exclusions, times=times)
+    return [*reading.read(portion, cast("Sequence[Sequence[Message]]", blocks)), *reading.finish()]
+
+
+def cut(records: Sequence[Any], sizes: Sequence[int]) -> list[list[Any]]:
+    """Blocks of these sizes, and one of the rest."""
+    ends = [*accumulate(sizes), len(records)]
+    return [list(records[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 def outcome(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import pytest
 from google.protobuf.wrappers_pb2 import BytesValue, StringValue
@@ -14,17 +13,15 @@ from hypothesis import strategies as st
 
 from sqe_chain.chain import root_position
 from sqe_chain.envelope.carrier import in_headers
-from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.envelope.message import wrap
 from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ChainError, EnvelopeError, PoisonError
 from sqe_chain.flow import Flow
-from sqe_chain.ports import Header, Message, Range, TopicInfo
+from sqe_chain.ports import Header, TopicInfo
 from sqe_chain.task.event_times import EventTimes
-from sqe_chain.task.reading import Reading
-from sqe_chain.task.results import ChangedStates, Job, Portion, Report
-from sqe_chain.task.states import Claim, Transition
+from sqe_chain.task.results import ChangedStates, Report
 from tests.support.block_ways import NEVER, one_by_one, taken_as
+from tests.support.read_in_blocks import cut, read_blocks
 from tests.support.records import Record
 
 BEFORE = Header(1, "run", 3, "plan-3")
@@ -67,14 +64,7 @@ def states_after(blocks: Sequence[list[Record]], header: Header = BEFORE, key: A
     flow.source("words", StringValue).aggregate(
         "letters", key=key or (lambda word: word.value[0]), state=StringValue, fold=note
     )
-    job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=True)
-    store: Any = Store(header)
-    reading = Reading(flow.compile(), job, lambda _: store)
-    portion = Portion(Range("words", bytes(16), 0, 0, 100), PartitionMarks("words", bytes(16), 0))
-    found: list[Any] = [
-        *reading.read(portion, cast("Sequence[Sequence[Message]]", blocks)),
-        *reading.finish(),
-    ]
+    found = read_blocks(flow, blocks, Store(header))
     assert isinstance(found[-1], Report)
     rows = [row for block in found if isinstance(block, ChangedStates) for row in block.rows]
     return {key.decode(): StringValue.FromString(state or b"").value.strip() for key, state in rows}
@@ -130,12 +120,9 @@ def test_a_failure_before_a_message_that_stops_the_service_is_reported_first(
     ]
     read.append(Record(2, wrap(StringValue(value="bee"), key=None, timestamp_ms=1)))
     topics = {"copies": TopicInfo("copies", bytes(16), 1)}
-    job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, topics=topics)
-    reading = Reading(flow.compile(), job, cast("Any", None))
-    portion = Portion(Range("words", bytes(16), 0, 0, 100), PartitionMarks("words", bytes(16), 0))
-    blocks: Any = [read[start : start + size] for start in range(0, len(read), size)]
+    blocks = [read[start : start + size] for start in range(0, len(read), size)]
     with pytest.raises(ChainError, match=reported):
-        deque(reading.read(portion, blocks), maxlen=0)
+        read_blocks(flow, blocks, None, topics=topics, in_place=False)
 
 
 @pytest.mark.parametrize("run", [1, NEVER])
@@ -151,12 +138,8 @@ def test_a_failure_before_a_gap_is_reported_first_in_every_way(block: int, run: 
         "letters", key=lambda word: word.value[0], state=StringValue, fold=note
     )
     written = records_of([(0, "plain", ["ant"]), (0, "plain", ["bad"]), (0, "gap", ["bee"])])
-    job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=True)
-    store: Any = Store(BEFORE)
-    reading = Reading(flow.compile(), job, lambda _: store)
-    portion = Portion(Range("words", bytes(16), 0, 0, 100), PartitionMarks("words", bytes(16), 0))
     with taken_as(block=block, run=run), pytest.raises(PoisonError, match="no word"):
-        deque(reading.read(portion, cast("Sequence[Sequence[Message]]", [written])), maxlen=0)
+        read_blocks(flow, [written], Store(BEFORE))
 
 
 def test_another_key_is_poison() -> None:
@@ -240,20 +223,8 @@ def outcome(records: Sequence[Record], sizes: Sequence[int], *, changes: bool) -
     )
     if changes:
         stage.changes().to("notes", partitions=2)
-    job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=True)
-    store: Any = Store(BEFORE)
-    reading = Reading(flow.compile(), job, lambda _: store)
-    marks, times = PartitionMarks("words", bytes(16), 0), EventTimes(0)
-    portion = Portion(Range("words", bytes(16), 0, 0, 100), marks, times=times)
-    blocks, begin = [], 0
-    for size in (*sizes, len(records)):
-        blocks.append(list(records[begin : begin + size]))
-        begin += size
     try:
-        found: list[Any] = [
-            *reading.read(portion, cast("Sequence[Sequence[Message]]", blocks)),
-            *reading.finish(),
-        ]
+        found = read_blocks(flow, cut(records, sizes), Store(BEFORE), times=EventTimes(0))
     except ChainError as error:
         return Stopped(type(error).__name__, str(error))
     return [repr(block) for block in found]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
@@ -23,17 +23,15 @@ from sqe_chain.envelope.message import wrap
 from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ChainError
 from sqe_chain.flow import Flow
-from sqe_chain.ports import Header, Message, Range
+from sqe_chain.ports import Header
 from sqe_chain.stages import Tumbling
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.frontier import Taking
-from sqe_chain.task.reading import Reading
-from sqe_chain.task.results import Job, Portion, Sections, Units
+from sqe_chain.task.results import Sections, Units
 from sqe_chain.task.shuffling import in_order
-from sqe_chain.task.states import Claim, Transition
 from tests.support.block_ways import NEVER, one_by_one, taken_as
-from tests.support.read_in_blocks import EVERYTHING
+from tests.support.read_in_blocks import EVERYTHING, Store, cut, read_blocks
 from tests.support.records import Record as PlainRecord
 
 TYPE = StringValue.DESCRIPTOR.full_name
@@ -44,14 +42,6 @@ class Record(PlainRecord):
     """A message, and whether a plan leaves it out."""
 
     out: bool = False
-
-
-class Store:
-    """Gives every key an empty state, and always the same header."""
-
-    def read(self, *where: Any) -> tuple[Header, list[bytes | None], Header]:
-        header = Header(1, "run", 3, "plan-3")
-        return header, [None for _ in where[-1]], header
 
 
 class Odd:
@@ -122,27 +112,13 @@ def outcome(flow: Flow, records: Sequence[Record], sizes: Sequence[int], marks: 
     """Everything that comes of records read in blocks of these sizes."""
     # Shuffled, units carry their place in the order of times.
     in_place = all(stage.traits.order == "units" for stage in flow.compile().stages)
-    job = Job(
-        Transition("notes", Claim(1, "run"), 3, "plan-3"),
-        1,
-        in_place=in_place,
-        sections=Sections.of(Taking(frontier=EVERYTHING)),
-    )
-    store: Any = Store()
-    reading = Reading(flow.compile(), job, lambda _: store)
+    job = {"in_place": in_place, "sections": Sections.of(Taking(frontier=EVERYTHING))}
     out = tuple(
         Exclusion("words", 0, record.at, "skip", "ValueError", "no") for record in records if record.out
     )
-    portion = Portion(Range("words", bytes(16), 0, 0, 100), marks.copy(), out, times=EventTimes(0))
-    blocks, begin = [], 0
-    for size in (*sizes, len(records)):
-        blocks.append(list(records[begin : begin + size]))
-        begin += size
+    store, times = Store(Header(1, "run", 3, "plan-3")), EventTimes(0)
     try:
-        found: list[Any] = [
-            *reading.read(portion, cast("Sequence[Sequence[Message]]", blocks)),
-            *reading.finish(),
-        ]
+        found = read_blocks(flow, cut(records, sizes), store, marks.copy(), out, times, **job)
     except ChainError as error:
         return type(error).__name__, str(error)
     # How many blocks the units of a place come in is nobody's concern: they are joined before they are folded.
