@@ -1,8 +1,9 @@
 """The operators between two places of rest (sources, stages, outputs) as one Python function, written once for each flow.
 
 A chain of closures would call each other for every value. Here a value goes through a loop that calls the user's functions
-one after the other, in the order of records. Measured: comprehensions per step take
-1.1 times as long for a flat_map into an output. `sqe-chain show --compiled` prints the text, and tracebacks show its lines.
+one after the other, in the order of records. Measured over whole tasks in memory, closures take 1.03 times the processor time
+for a flat_map into an output, and the same for a fold. Steps over columns take 1.01 times and 0.95 times, but call functions
+in another order: then another record may fail first. `sqe-chain show --compiled` prints the text, and tracebacks show its lines.
 """
 
 from __future__ import annotations

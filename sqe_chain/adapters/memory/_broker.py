@@ -76,12 +76,16 @@ class Partition:
     epoch: int = 0
     epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])  # epoch, its first offset
     records: dict[int, MemoryMessage] = field(default_factory=dict)  # in offset order
-    open: dict[int, int] = field(default_factory=dict)  # transaction -> its first offset
-    uncommitted: dict[int, int] = field(default_factory=dict)  # offset -> transaction
+    uncommitted: dict[int, int] = field(default_factory=dict)  # offset -> open transaction
 
     def stable_end(self) -> int:
         """The last stable offset."""
-        return min([self.end, *self.open.values()])
+        return min([self.end, *self.uncommitted])
+
+    def offset_at(self, timestamp_ms: int) -> int:
+        """The offset of the first record of this time or later; without one the last stable offset."""
+        later = (at for at, record in self.records.items() if record.timestamp_ms >= timestamp_ms)
+        return min(next(later, self.end), self.stable_end())
 
     def enter(self, epoch: int) -> None:
         """Begin a leader epoch, if it is later than the current one."""

@@ -48,7 +48,6 @@ class MemoryTransaction:
         """Append one record; it and everything after it stay invisible until the transaction ends."""
         part = self._log._partition(topic, partition)  # noqa: SLF001 - one module, one subject
         offset = self._log.append(topic, partition, value, key)
-        part.open.setdefault(self._number, offset)
         part.uncommitted[offset] = self._number
         return offset
 
@@ -63,13 +62,12 @@ class MemoryTransaction:
     def _end(self, *, keep: bool) -> None:
         for topic in self._log._broker.topics.values():  # noqa: SLF001
             for part in topic.partitions:
-                if part.open.pop(self._number, None) is None:
-                    continue
-                for offset in [o for o, number in part.uncommitted.items() if number == self._number]:
+                own = [offset for offset, number in part.uncommitted.items() if number == self._number]
+                for offset in own:
                     del part.uncommitted[offset]
                     if not keep:
                         del part.records[offset]
-                part.end += 1
+                part.end += bool(own)
 
 
 class MemoryLog(Log):
@@ -202,8 +200,7 @@ class MemoryLog(Log):
     def truncate_before(self, topic: str, partition: int, offset: int) -> None:
         """Delete everything before an offset, as retention does."""
         part = self._partition(topic, partition)
-        part.begin = max(part.begin, offset)
-        part.end = max(part.end, offset)
+        part.begin, part.end = max(part.begin, offset), max(part.end, offset)
         part.records = {at: record for at, record in part.records.items() if at >= offset}
 
     def truncate_after(self, topic: str, partition: int, offset: int) -> None:
@@ -260,9 +257,8 @@ class MemoryLog(Log):
 
     def forget(self, group: str) -> None:
         """Delete a group's commits, as a broker does after a week without new ones."""
-        commits = self._broker.commits
-        for key in [key for key in commits if key[0] == group]:
-            del commits[key]
+        broker = self._broker
+        broker.commits = {key: commit for key, commit in broker.commits.items() if key[0] != group}
 
     def set_commits_kept(self, kept_ms: int) -> None:
         """Set for how long the broker claims to keep commits; it forgets none by itself (`forget`)."""
@@ -331,12 +327,8 @@ class MemoryLog(Log):
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
         self._up()
-        offsets = {}
-        for topic, partition in partitions:
-            part = self._known_partition((topic, partition))
-            later = (r.offset() for r in part.records.values() if r.timestamp_ms >= timestamp_ms)
-            offsets[topic, partition] = min(next(later, part.end), part.stable_end())
-        return offsets
+        parts = {key: self._known_partition(key) for key in partitions}
+        return {key: part.offset_at(timestamp_ms) for key, part in parts.items()}
 
     def read(self, read_range: Range) -> Iterator[Sequence[MemoryMessage]]:
         self._up()
@@ -351,7 +343,6 @@ class MemoryLog(Log):
             yield wanted[first : first + size]
 
     def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[MemoryMessage]]:
-        # Here one range after another
         return [[message for block in self.read(wanted) for message in block] for wanted in ranges]
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
