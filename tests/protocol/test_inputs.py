@@ -84,25 +84,25 @@ def with_start(start: str) -> Settings:
 @BOTH
 @pytest.mark.parametrize("restart", [True, False])
 def test_retention_that_passed_the_position_stops(service: Service, restart: bool) -> None:
-    found = fed(service)
-    feed(found, MORE)
-    found.log.truncate_before("words", 0, len(WORDS) + 1)
+    rehearsal = fed(service)
+    feed(rehearsal, MORE)
+    rehearsal.log.truncate_before("words", 0, len(WORDS) + 1)
     if restart:
-        found.service = None
+        rehearsal.service = None
     with pytest.raises(LostOffsets, match=r"next to read is 6, but the log begins at 7"):
-        found.run_until_caught_up()
+        rehearsal.run_until_caught_up()
 
 
 @BOTH
 @pytest.mark.parametrize("restart", [True, False])
 def test_retention_up_to_the_position_is_no_loss(service: Service, restart: bool) -> None:
-    found = fed(service)
-    found.log.truncate_before("words", 0, len(WORDS))
+    rehearsal = fed(service)
+    rehearsal.log.truncate_before("words", 0, len(WORDS))
     if restart:
-        found.service = None
-    feed(found, MORE)
-    found.run_until_caught_up()
-    assert len(found.log.records("copied")) == len(WORDS + MORE)
+        rehearsal.service = None
+    feed(rehearsal, MORE)
+    rehearsal.run_until_caught_up()
+    assert len(rehearsal.log.records("copied")) == len(WORDS + MORE)
 
 
 @pytest.mark.parametrize("step", [5, 6, 7])
@@ -122,25 +122,25 @@ def test_retention_that_passed_an_unfinished_plan_stops(step: int) -> None:
 
 @BOTH
 def test_a_flow_without_position_stops_where_the_log_no_longer_begins_at_0(service: Service) -> None:
-    found = service()
-    feed(found)
-    found.log.truncate_before("words", 0, 2)
+    rehearsal = service()
+    feed(rehearsal)
+    rehearsal.log.truncate_before("words", 0, 2)
     with pytest.raises(NoCommittedOffset, match="--start earliest"):
-        found.run_until_caught_up()
+        rehearsal.run_until_caught_up()
 
 
 @BOTH
 @pytest.mark.parametrize(("start", "left"), [("earliest", WORDS[2:]), ("latest", [])])
 def test_start_decides_where_to_begin(service: Service, start: str, left: list[str]) -> None:
-    found = service()
-    found.settings = with_start(start)
-    feed(found)
-    found.log.truncate_before("words", 0, 2)
-    found.run_until_caught_up()
-    feed(found, MORE)
-    found.restart()
-    found.run_until_caught_up()
-    assert len(found.log.records("copied")) == len(left + MORE)
+    rehearsal = service()
+    rehearsal.settings = with_start(start)
+    feed(rehearsal)
+    rehearsal.log.truncate_before("words", 0, 2)
+    rehearsal.run_until_caught_up()
+    feed(rehearsal, MORE)
+    rehearsal.restart()
+    rehearsal.run_until_caught_up()
+    assert len(rehearsal.log.records("copied")) == len(left + MORE)
 
 
 @BOTH
@@ -149,17 +149,17 @@ def test_new_partitions_of_a_known_topic_are_read_from_0_whatever_start_is_set(
     service: Service, restart: bool
 ) -> None:
     """`start` is for what is there before a flow; what comes into new partitions comes after it."""
-    found = service()
-    found.settings = with_start("latest")
-    feed(found)
-    found.run_until_caught_up()
-    partitions = found.log.describe(["words"])["words"].partitions
-    found.log.grow("words", partitions + 1)
-    found.feed("words", word("auk"), partition=partitions)
+    rehearsal = service()
+    rehearsal.settings = with_start("latest")
+    feed(rehearsal)
+    rehearsal.run_until_caught_up()
+    partitions = rehearsal.log.describe(["words"])["words"].partitions
+    rehearsal.log.grow("words", partitions + 1)
+    rehearsal.feed("words", word("auk"), partition=partitions)
     if restart:
-        found.restart()
-    found.run_until_caught_up()
-    assert len(found.log.records("copied")) == 1
+        rehearsal.restart()
+    rehearsal.run_until_caught_up()
+    assert len(rehearsal.log.records("copied")) == 1
 
 
 # ---------------------------------------------------------------------------- truncation
@@ -168,12 +168,12 @@ def test_new_partitions_of_a_known_topic_are_read_from_0_whatever_start_is_set(
 @BOTH
 @pytest.mark.parametrize("restart", [True, False])
 def test_a_log_that_ends_before_what_was_read_stops(service: Service, restart: bool) -> None:
-    found = fed(service)
-    found.log.truncate_after("words", 0, 4)
+    rehearsal = fed(service)
+    rehearsal.log.truncate_after("words", 0, 4)
     if restart:
-        found.service = None
+        rehearsal.service = None
     with pytest.raises(TruncatedInput, match="ends at 4"):
-        found.run_until_caught_up()
+        rehearsal.run_until_caught_up()
 
 
 @BOTH
@@ -181,18 +181,18 @@ def test_a_log_that_ends_before_what_was_read_stops(service: Service, restart: b
 @pytest.mark.parametrize("more", [0, 2])
 def test_a_log_that_was_truncated_and_written_again_stops(service: Service, restart: bool, more: int) -> None:
     """As long as before, or longer: the leader epoch shows it."""
-    found = fed(service)
-    found.log.truncate_after("words", 0, 4)
-    feed(found, MORE[: 2 + more])
-    feed(found, MORE[:more])
+    rehearsal = fed(service)
+    rehearsal.log.truncate_after("words", 0, 4)
+    feed(rehearsal, MORE[: 2 + more])
+    feed(rehearsal, MORE[:more])
     if restart:
-        found.service = None
+        rehearsal.service = None
     if service is counting and more == 0 and not restart:
         return  # nothing to read, nothing to compare: seen with the next record, or at the next start
     if service is passing and more == 0:
         return
     with pytest.raises(TruncatedInput):
-        found.run_until_caught_up()
+        rehearsal.run_until_caught_up()
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -253,29 +253,29 @@ def test_an_unfinished_plan_on_a_truncated_log_stops() -> None:
 @BOTH
 @pytest.mark.parametrize("restart", [True, False])
 def test_an_enveloped_input_created_again_stops(service: Service, restart: bool) -> None:
-    found = fed(service)
-    found.log.recreate("words", keep_commits=True)
-    feed(found, WORDS + MORE)
+    rehearsal = fed(service)
+    rehearsal.log.recreate("words", keep_commits=True)
+    feed(rehearsal, WORDS + MORE)
     if restart:
-        found.service = None
+        rehearsal.service = None
     with pytest.raises(RecreatedTopic, match="'words'"):
-        found.run_until_caught_up()
+        rehearsal.run_until_caught_up()
 
 
 @BOTH
 def test_a_service_with_states_knows_it_without_commits_and_a_republisher_names_what_may_be(
     service: Service,
 ) -> None:
-    found = fed(service)
-    found.log.recreate("words")
-    feed(found, MORE)
-    found.service = None
-    if found.flow.stages:
+    rehearsal = fed(service)
+    rehearsal.log.recreate("words")
+    feed(rehearsal, MORE)
+    rehearsal.service = None
+    if rehearsal.flow.stages:
         with pytest.raises(RecreatedTopic, match="'words'"):
-            found.run_until_caught_up()
+            rehearsal.run_until_caught_up()
         return
-    found.run_until_caught_up()
-    assert any("deleted and created again" in str(event["text"]) for event in found.events("notice"))
+    rehearsal.run_until_caught_up()
+    assert any("deleted and created again" in str(event["text"]) for event in rehearsal.events("notice"))
 
 
 def test_an_input_created_again_while_a_batch_reads_it_stops_before_the_seal() -> None:
@@ -423,61 +423,61 @@ def test_a_crash_while_a_raw_root_created_again_enters(number: int) -> None:
 @BOTH
 def test_aborted_and_open_transactions_are_not_read(service: Service) -> None:
     """Nor are records behind an open one; offsets of markers are no records."""
-    found = service()
-    feed(found)
-    aborted, kept, still_open = (found.log.transaction() for _ in range(3))
+    rehearsal = service()
+    feed(rehearsal)
+    aborted, kept, still_open = (rehearsal.log.transaction() for _ in range(3))
     for text, transaction in zip(("axe", "boa", "cub"), (aborted, kept, still_open), strict=True):
         transaction.append("words", 0, wrap(word(text), key=None, timestamp_ms=0))
     aborted.abort()
-    feed(found, ["asp"])
+    feed(rehearsal, ["asp"])
     kept.commit()
-    found.run_until_caught_up()
-    assert len(found.log.records("copied")) == len(WORDS) + 1, "up to the open one"
+    rehearsal.run_until_caught_up()
+    assert len(rehearsal.log.records("copied")) == len(WORDS) + 1, "up to the open one"
     still_open.commit()
-    found.restart()
-    found.run_until_caught_up()
-    assert len(found.log.records("copied")) == len(WORDS) + 3
+    rehearsal.restart()
+    rehearsal.run_until_caught_up()
+    assert len(rehearsal.log.records("copied")) == len(WORDS) + 3
     if service is counting:
-        assert counted(found) == Counter([*WORDS, "boa", "cub", "asp"])
+        assert counted(rehearsal) == Counter([*WORDS, "boa", "cub", "asp"])
         assert (
-            sum(commit.offset for commit in found.commits().values())
-            == found.log.bounds([("words", 0)])["words", 0].stable_end
+            sum(commit.offset for commit in rehearsal.commits().values())
+            == rehearsal.log.bounds([("words", 0)])["words", 0].stable_end
         )
 
 
 @BOTH
 def test_a_batch_of_markers_only_is_a_batch(service: Service) -> None:
-    found = fed(service)
+    rehearsal = fed(service)
     for _ in range(2):
-        transaction = found.log.transaction()
+        transaction = rehearsal.log.transaction()
         transaction.append("words", 0, b"never seen")
         transaction.abort()
-        found.crash(step=7, when="before")
-        found.run_until_caught_up()
-    feed(found, MORE)
-    found.run_until_caught_up()
-    assert found.crashes == 2
-    assert {m.offset() for m in found.log.records("words")} == {*range(6), 10, 11, 12}
+        rehearsal.crash(step=7, when="before")
+        rehearsal.run_until_caught_up()
+    feed(rehearsal, MORE)
+    rehearsal.run_until_caught_up()
+    assert rehearsal.crashes == 2
+    assert {m.offset() for m in rehearsal.log.records("words")} == {*range(6), 10, 11, 12}
 
 
 @BOTH
 def test_sparse_offsets_are_not_counted(service: Service) -> None:
-    found = service()
+    rehearsal = service()
     for number, text in enumerate(WORDS):
-        found.feed("words", word(text), offset=number * 1_000)
-    found.crash(step=5, when="after")
-    found.run_until_caught_up()
-    values = {message.value() for message in found.log.records("copied")}
+        rehearsal.feed("words", word(text), offset=number * 1_000)
+    rehearsal.crash(step=5, when="after")
+    rehearsal.run_until_caught_up()
+    values = {message.value() for message in rehearsal.log.records("copied")}
     assert len(values) == len(WORDS)
 
 
 @BOTH
 def test_a_compacted_input_stops_unless_allowed(service: Service) -> None:
-    found = service()
-    feed(found)
-    found.log.configure("words", compacted=True)
+    rehearsal = service()
+    feed(rehearsal)
+    rehearsal.log.configure("words", compacted=True)
     with pytest.raises(CompactedInput, match="allow_compacted"):
-        found.start()
+        rehearsal.start()
 
 
 def test_a_compacted_input_that_is_allowed_goes_on_over_its_holes() -> None:

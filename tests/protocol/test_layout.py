@@ -77,30 +77,30 @@ def rehearsal(flow: Flow, before: Rehearsal | None = None, settings: Settings | 
     return Rehearsal(flow, partitions={"words": 2}, log=log, store=store, settings=settings)
 
 
-def is_reached(found: Rehearsal, number: int, when: When) -> bool:
+def is_reached(rehearsal: Rehearsal, number: int, when: When) -> bool:
     """Start it, with a crash at this call; then run it until it is caught up. Whether there was such a call."""
-    found.crash_at_call(number, when)
+    rehearsal.crash_at_call(number, when)
     for _ in range(3):
         try:
-            found.start()
-            found.run_until_caught_up()
+            rehearsal.start()
+            rehearsal.run_until_caught_up()
             break
         except Crash:
             continue
-    reached = not found.script.injected
-    found.cancel()
+    reached = not rehearsal.script.injected
+    rehearsal.cancel()
     return reached
 
 
-def feed(found: Rehearsal, topic: str = "words", words: list[str] = WORDS) -> None:
+def feed(rehearsal: Rehearsal, topic: str = "words", words: list[str] = WORDS) -> None:
     for text in words:
-        found.feed(topic, word(text), key=text[0])
+        rehearsal.feed(topic, word(text), key=text[0])
 
 
-def grown(found: Rehearsal) -> None:
-    found.log.grow("words", 4)
+def grown(rehearsal: Rehearsal) -> None:
+    rehearsal.log.grow("words", 4)
     for partition in (2, 3):
-        found.feed("words", word(f"new-{partition}"), partition=partition)
+        rehearsal.feed("words", word(f"new-{partition}"), partition=partition)
 
 
 CHANGES = {
@@ -237,8 +237,8 @@ def test_another_number_of_partitions_of_a_republisher_stops() -> None:
 
 def test_the_store_of_a_stage_may_not_be_exchanged() -> None:
     """An empty store in place of a stage's own is a loss, not a birth."""
-    found = run_before(two_stages)
+    rehearsal = run_before(two_stages)
     for part in range(2):
-        found.stores[""].restore_part("notes", "letters", part)  # type: ignore[attr-defined]
+        rehearsal.stores[""].restore_part("notes", "letters", part)  # type: ignore[attr-defined]
     with pytest.raises(StoreInconsistent, match="This state partition was lost"):
-        found.restart()
+        rehearsal.restart()
