@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from errno import EACCES
+from errno import EACCES, EEXIST, ELOOP, ENAMETOOLONG, ENOTDIR, EPERM
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -33,6 +33,8 @@ from sqe_chain.ext.tables.parquet_storage import ParquetStorage, is_awaited
 from sqe_chain.ext.tables.storage import Conflict, StoredFile, TableChange
 
 _TRIES: Final = 100
+_NOT_POSSIBLE: Final = frozenset((EACCES, EPERM, ENOTDIR, EEXIST, ELOOP, ENAMETOOLONG))
+"""Errors of a directory that waiting does not repair."""
 _NOT_PERMITTED: Final = (
     os.strerror(EACCES), "lacked the necessary privileges", "lacked valid authentication credentials",
 )  # fmt: skip
@@ -98,13 +100,11 @@ class TableDirectory(ParquetStorage):
         return self.snapshot()
 
     def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
-        local = self.local
-        created = (
-            []
-            if local is None
-            else [path for path in (local, *local.absolute().parents) if not path.exists()]
-        )
+        local, created = self.local, list[Path]()
         with self._mapped():
+            if local is not None:
+                created = [path for path in (local, *local.absolute().parents) if not path.exists()]
+                local.mkdir(parents=True, exist_ok=True)  # its errors have a number, unlike those of delta-rs
             DeltaTable.create(
                 self.address,
                 schema,
@@ -328,7 +328,9 @@ class TableDirectory(ParquetStorage):
         except (DeltaError, OSError) as error:
             local, text = self.local, _reasons_in(error)
             # Delta-rs raises any kind of error for it.
-            if isinstance(error, PermissionError) or any(words in text for words in _NOT_PERMITTED):
+            if getattr(error, "errno", None) in _NOT_POSSIBLE or any(
+                words in text for words in _NOT_PERMITTED
+            ):
                 raise ConfigurationError(
                     f"{self}: {text}; the service needs to read and write there"
                 ) from error

@@ -249,6 +249,16 @@ def test_a_file_in_the_place_of_a_table_is_named(tmp_path: Path) -> None:
         claimed(tmp_path)
 
 
+@pytest.mark.parametrize("place", ["file/below", "loop/below", "dangling", "dangling/below", "n" * 300])
+def test_a_place_where_no_directory_can_be_is_refused(tmp_path: Path, place: str) -> None:
+    """To wait would not help."""
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ConfigurationError, match=place.partition("/")[0]):
+        claimed(tmp_path / place)
+
+
 @pytest.mark.parametrize("kind", [PermissionError, OSError, DeltaError])
 def test_a_directory_that_may_not_be_read_stops_whatever_delta_rs_calls_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
