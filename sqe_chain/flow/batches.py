@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from sqe_chain.codecs import codec_for
 from sqe_chain.errors import FlowError
-from sqe_chain.flow.declaration import caller_line, declared, refused_at
-from sqe_chain.flow.functions import UserFunction
-from sqe_chain.flow.nodes import Node
+from sqe_chain.flow.declaration import caller_line, declared_plain, refused_at
+from sqe_chain.flow.functions import DeclaredFunction, UserFunction
+from sqe_chain.flow.nodes import Node, name_of
 from sqe_chain.flow.part import STREAMS, StreamPart
 from sqe_chain.flow.signatures import Made, Value
 from sqe_chain.wings import needed
@@ -47,19 +47,15 @@ class MapBatchesNode(Node):
 
     word = "map_batches"
 
-    function: UserFunction
+    function: DeclaredFunction
     takes: Any
     columns: tuple[str, ...] | None
     gives: Any
     row_column: str
 
     @property
-    def functions(self) -> tuple[UserFunction, ...]:
-        return (self.function,)
-
-    @property
     def maker(self) -> UserFunction | None:
-        return self.function
+        return self.function.function
 
     @property
     def label(self) -> tuple[str, str]:
@@ -68,8 +64,7 @@ class MapBatchesNode(Node):
     @property
     def title(self) -> str:
         """The function's name; empty if it has none."""
-        name = getattr(self.function, "__name__", type(self.function).__name__)
-        return "" if name == "<lambda>" else name
+        return name_of(self.maker)
 
     @property
     def python_type(self) -> type:
@@ -143,8 +138,7 @@ class BatchSteps(StreamPart[Value]):
             FlowError: pyarrow is missing, a type has no columns, a value has no codec, or it follows a stage.
         """
         where = caller_line()
-        if declared("map_batches", function, 1, where).takes_context:
-            raise FlowError(f"{where}: the function of map_batches takes a batch, and no context")
+        called = declared_plain("map_batches", function, 1, where)
         if index is not None and (not isinstance(index, str) or not index):
             raise FlowError(f"{where}: index={index!r}; the name of a column")
         if self._after_stage():
@@ -157,7 +151,7 @@ class BatchSteps(StreamPart[Value]):
         if not isinstance(schema, type) and not _is_schema(schema):
             raise FlowError(f"{where}: schema={schema!r}; a type, or a pyarrow.Schema")
         takes, names = _taken(columns, self._value_type(), where)
-        trial = MapBatchesNode(0, where, (), function, takes, names, schema, index or "")
+        trial = MapBatchesNode(0, where, (), called, takes, names, schema, index or "")
         with refused_at(f"{where}: map_batches"):
             codec_for(trial.python_type)
             _, given = trial.rows()
@@ -165,7 +159,7 @@ class BatchSteps(StreamPart[Value]):
             raise FlowError(
                 f"{where}: index={index!r} is a field of {given.title}: give the column another name"
             )
-        fields = {"function": function, "takes": takes, "columns": names, "gives": schema}
+        fields = {"function": called, "takes": takes, "columns": names, "gives": schema}
         node = self.flow.add(MapBatchesNode, where, self.node, **fields, row_column=index or "")
         stream: Stream[Any] = STREAMS["stream"](self.flow, node)
         return stream

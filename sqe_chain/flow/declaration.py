@@ -245,6 +245,14 @@ def declared(what: str, function: Any, plain: int, where: str, gives: Gives = "o
     return DeclaredFunction(function, wants_context(function, plain, where))
 
 
+def declared_plain(what: str, function: Any, plain: int, where: str) -> DeclaredFunction:  # noqa: ANN401 - it is checked here
+    """A function that is called without the context, as `declared`."""
+    checked = declared(what, function, plain, where)
+    if checked.takes_context:
+        raise FlowError(f"{where}: {what} must take {plain} argument(s), and no context")
+    return checked
+
+
 def declared_if(what: str, function: Any, where: str) -> DeclaredFunction | None:  # noqa: ANN401 - it is checked here
     """A function of a value that the user may give, as `declared`; None if it is not given."""
     return None if function is None else declared(what, function, 1, where)

@@ -276,8 +276,7 @@ class Flow(Topology):
         node = self.add(
             SourceNode,
             where,
-            decoder=decoder and decoder.function,
-            takes_context=decoder is not None and decoder.takes_context,
+            decoder=decoder,
             timestamp=declared_if("timestamp", timestamp, where),
             no_timestamp=no_timestamp,
             **fields,

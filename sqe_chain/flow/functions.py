@@ -21,3 +21,9 @@ class DeclaredFunction:
 
     function: UserFunction
     takes_context: bool = False
+
+
+def functions_in(holder: object) -> tuple[DeclaredFunction, ...]:
+    """The functions of the user in the fields of a dataclass."""
+    values = (getattr(holder, name, None) for name in getattr(holder, "__dataclass_fields__", ()))
+    return tuple(value for value in values if isinstance(value, DeclaredFunction))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, Required, TypedDict, TypeVar, Unpack, overload
 
 from sqe_chain.errors import FlowError
-from sqe_chain.flow.declaration import LateValues, caller_line, check_bool, declared, declared_if
+from sqe_chain.flow.declaration import LateValues, caller_line, check_bool, declared_plain
 from sqe_chain.flow.kinds import kind_named
 from sqe_chain.flow.part import StreamPart
 from sqe_chain.flow.signatures import Made, Value
@@ -138,9 +138,9 @@ class JoinSteps(StreamPart[Value]):
         where = caller_line()
         check_bool("static", static, where)
         kind = kind_named("table-join")(
-            combine=declared("combine", combine, 2, where),
+            combine=declared_plain("combine", combine, 2, where),
             how=how,
-            deleted=declared_if("deleted", deleted, where),
+            deleted=None if deleted is None else declared_plain("deleted", deleted, 1, where),
             history_ms=history_ms,
             late=late,
             static=static,
@@ -203,7 +203,7 @@ class JoinSteps(StreamPart[Value]):
         """
         where = caller_line()
         kind = kind_named("stream-join")(
-            combine=declared("combine", combine, 2, where),
+            combine=declared_plain("combine", combine, 2, where),
             how=how,
             before_ms=before_ms,
             after_ms=after_ms,

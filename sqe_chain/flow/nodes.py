@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from sqe_chain.codecs import Codec
 from sqe_chain.flow.event_time import NO_TIMES, NoTimestamp
-from sqe_chain.flow.functions import DeclaredFunction, UserFunction
+from sqe_chain.flow.functions import DeclaredFunction, UserFunction, functions_in
 from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, NOTHING, Side, StageKind, StageTraits
 from sqe_chain.ports import ViewKind
 from sqe_chain.ports.files import FileSource
@@ -51,7 +51,7 @@ class Node:
     @property
     def functions(self) -> tuple[UserFunction, ...]:
         """The user's functions that it calls."""
-        return ()
+        return tuple(declared.function for declared in functions_in(self))
 
     @property
     def maker(self) -> UserFunction | None:
@@ -102,7 +102,6 @@ class SourceNode(Node):
         topics: what it reads; the first is also its name.
         codec: of its payloads; None: it has a decoder.
         decoder: the user's function, ``bytes -> value``; None: it has a codec.
-        takes_context: whether the decoder takes the context.
         raw: its messages carry no envelope.
         nulls: what it does with null values.
         timestamp: the user's function that gives the event time of a value; None: the record's, or the envelope's.
@@ -114,8 +113,7 @@ class SourceNode(Node):
 
     topics: tuple[str, ...]
     codec: Codec[Any] | None
-    decoder: UserFunction | None
-    takes_context: bool
+    decoder: DeclaredFunction | None
     raw: bool
     nulls: Nulls
     timestamp: DeclaredFunction | None = None
@@ -142,12 +140,8 @@ class SourceNode(Node):
         return self.files.has(topic) if self.files is not None else topic in self.topics
 
     @property
-    def functions(self) -> tuple[UserFunction, ...]:
-        return _given(self.decoder, self.timestamp.function if self.timestamp else None)
-
-    @property
     def maker(self) -> UserFunction | None:
-        return self.decoder
+        return None if self.decoder is None else self.decoder.function
 
     @property
     def called(self) -> str:
@@ -155,7 +149,7 @@ class SourceNode(Node):
 
     @property
     def label(self) -> tuple[str, str]:
-        content = self.codec.type_name if self.codec else _name(self.decoder)
+        content = self.codec.type_name if self.codec else name_of(self.maker)
         if self.files is not None:
             return f"files {self.name}", ", ".join(filter(None, (content, *self.files.patterns)))
         return f"source {', '.join(self.topics)}", ", ".join(filter(None, (content, "raw" * self.raw)))
@@ -167,26 +161,21 @@ class SourceNode(Node):
 
 @dataclass(frozen=True, slots=True)
 class FunctionNode(Node):
-    """An operator that calls a function of the user for each value; `takes_context`: with the context as second argument."""
+    """An operator that calls a function of the user for each value."""
 
-    function: UserFunction
-    takes_context: bool
-
-    @property
-    def functions(self) -> tuple[UserFunction, ...]:
-        return (self.function,)
+    function: DeclaredFunction
 
     @property
     def maker(self) -> UserFunction | None:
-        return None if self.passes else self.function
+        return None if self.passes else self.function.function
 
     @property
     def needs(self) -> int:
-        return CONTEXT if self.takes_context else NOTHING
+        return CONTEXT if self.function.takes_context else NOTHING
 
     @property
     def label(self) -> tuple[str, str]:
-        return self.word, _name(self.function)
+        return self.word, name_of(self.function.function)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,22 +224,16 @@ class KeyedNode(Node):
     Attributes:
         name: its permanent name.
         key: the user's key function; None keeps the unit's key.
-        key_takes_context: whether that wants the context.
     """
 
     keeps_key = False
 
     name: str
-    key: UserFunction | None
-    key_takes_context: bool
-
-    @property
-    def functions(self) -> tuple[UserFunction, ...]:
-        return _given(self.key)
+    key: DeclaredFunction | None
 
     @property
     def needs(self) -> int:
-        return CONTEXT if self.key_takes_context else NOTHING
+        return CONTEXT if self.key is not None and self.key.takes_context else NOTHING
 
     @property
     def needs_key(self) -> bool:
@@ -301,7 +284,7 @@ class StageNode(KeyedNode):
 
     @property
     def functions(self) -> tuple[UserFunction, ...]:
-        return _given(*(each.function for each in self.stage_kind.functions), self.key)
+        return *(each.function for each in self.stage_kind.functions), *super(StageNode, self).functions
 
     @property
     def maker(self) -> UserFunction | None:
@@ -310,7 +293,7 @@ class StageNode(KeyedNode):
     @property
     def needs(self) -> int:
         # Includes the functions that are called before a unit enters the stage
-        return CONTEXT if self.key_takes_context else self.traits.needs
+        return super(StageNode, self).needs or self.traits.needs
 
     @property
     def may_be_last(self) -> bool:
@@ -378,7 +361,7 @@ class OutputNode(KeyedNode):
 
     @property
     def needs(self) -> int:
-        return CONTEXT if self.key_takes_context else ENVELOPE
+        return super(OutputNode, self).needs or ENVELOPE
 
     @property
     def may_be_last(self) -> bool:
@@ -389,10 +372,7 @@ class OutputNode(KeyedNode):
         return f"to {self.topic}", f"{self.partitions} partition{'s' if self.partitions != 1 else ''}"
 
 
-def _given(*functions: UserFunction | None) -> tuple[UserFunction, ...]:
-    return tuple(function for function in functions if function is not None)
-
-
-def _name(function: UserFunction | None) -> str:
+def name_of(function: UserFunction | None) -> str:
+    """The name of a function in labels; empty if it has none."""
     name = getattr(function, "__name__", type(function).__name__) if function is not None else ""
     return "" if name == "<lambda>" else name

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 from sqe_chain.errors import FlowError
-from sqe_chain.flow.declaration import check_choice, check_int, check_name, declared
+from sqe_chain.flow.declaration import check_choice, check_int, check_name, declared_if
 from sqe_chain.flow.functions import UserFunction
 from sqe_chain.flow.kinds import check_fit
 from sqe_chain.flow.nodes import ChangesNode, Node, SourceNode, StageNode
@@ -48,7 +48,6 @@ class StreamPart(Generic[Value]):
     ) -> StageNode:
         """Declare a stage of any kind."""
         self._check_stage(name, where)
-        wants = key is not None and declared("key", key, 1, where).takes_context
         check_int("buckets", buckets, 1, MAX_BUCKETS, where)
         check_choice("view", view, ("json", "hash", None), where)
         if store is not None:
@@ -61,8 +60,7 @@ class StreamPart(Generic[Value]):
             self.node,
             *others,
             name=name,
-            key=key,
-            key_takes_context=wants,
+            key=declared_if("key", key, where),
             stage_kind=kind,
             store=store,
             buckets=buckets,

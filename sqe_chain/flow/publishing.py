@@ -17,7 +17,7 @@ from sqe_chain.flow.declaration import (
     check_int,
     check_name,
     check_topic,
-    declared,
+    declared_if,
     output_codec,
     refused_at,
 )
@@ -220,8 +220,7 @@ class PublishSteps(StreamPart[Value]):
             OutputNode,
             where,
             self.node,
-            key=key,
-            key_takes_context=key is not None and declared("key", key, 1, where).takes_context,
+            key=declared_if("key", key, where),
             name=output,
             topic=topic,
             partitions=partitions,

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
 from sqe_chain.codecs import Codec
-from sqe_chain.flow.functions import DeclaredFunction, UserFunction
+from sqe_chain.flow.functions import DeclaredFunction, UserFunction, functions_in
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.flow.table import RowTable
 from sqe_chain.ports import Sink
@@ -249,8 +249,7 @@ class StageKind(ABC):
     @property
     def functions(self) -> tuple[DeclaredFunction, ...]:
         """All functions of the user, so that an error in one can name its stage; by default those in the fields of a dataclass."""
-        values = (getattr(self, name, None) for name in getattr(self, "__dataclass_fields__", ()))
-        return tuple(value for value in values if isinstance(value, DeclaredFunction))
+        return functions_in(self)
 
     @property
     def codec(self) -> Codec[Any] | None:

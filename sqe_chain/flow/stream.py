@@ -114,10 +114,10 @@ class Stream(
             FlowError: it is not a function, takes other arguments, or follows `changes()`.
         """
         where = caller_line()
-        wants = declared("key", key, 1, where).takes_context
+        function = declared("key", key, 1, where)
         if self._follows_changes():
             raise FlowError(f"{where}: changes() may feed map, filter and to() only; to() takes a key")
-        return self._then(KeyByNode, where, function=key, takes_context=wants)
+        return self._then(KeyByNode, where, function=function)
 
     def merge(self, other: Stream[Made]) -> Stream[Value | Made]:
         """The units of both streams, in the order of their inputs.
@@ -169,10 +169,10 @@ class Stream(
     def _apply(self, kind: type[FunctionNode], function: UserFunction) -> Stream[Any]:
         where = caller_line()
         gives: Gives = "many" if kind is FlatMapNode else "one"
-        wants = declared(kind.word, function, 1, where, gives).takes_context
+        checked = declared(kind.word, function, 1, where, gives)
         if kind is FlatMapNode and self._follows_changes():
             raise FlowError(f"{where}: changes() may feed map, filter and to() only")
-        return self._then(kind, where, function=function, takes_context=wants)
+        return self._then(kind, where, function=checked)
 
     def _then(self, kind: type[Node], where: str, **fields: Any) -> Stream[Any]:  # noqa: ANN401 - the fields of the node
         return Stream(self.flow, self.flow.add(kind, where, self.node, **fields))

@@ -197,7 +197,7 @@ class WindowSteps(StreamPart[Value]):
             windows=windows,
             states=parts.states,
             fold=parts.fold,
-            merge=parts.own["merge"].function if "merge" in parts.own else None,
+            merge=parts.own.get("merge"),
             beats=declared_if("heartbeat", heartbeat, where),
             shown=view is not None,
             **timed,

@@ -18,7 +18,8 @@ from sqe_chain.features.events import Announced, AnnouncementResult
 from sqe_chain.features.every import aggregation_of
 from sqe_chain.features.rebuilding import Rebuilding, silent_limits
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.flow.nodes import ChangesNode, FunctionNode, KeyedNode, Node, StageNode
+from sqe_chain.flow.functions import functions_in
+from sqe_chain.flow.nodes import ChangesNode, Node, StageNode
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.environment import Environment
@@ -58,10 +59,7 @@ def _check(flow: CompiledFlow, stage: StageNode) -> None:
             "for each key, to republish it. Name the other stages with --stage"
         )
     for node in _after_changes(flow, stage):
-        takes_context = (isinstance(node, FunctionNode) and node.takes_context) or (
-            isinstance(node, KeyedNode) and node.key_takes_context
-        )
-        if takes_context:
+        if any(function.takes_context for function in functions_in(node)):
             raise ConfigurationError(
                 f"{node.declared_at}: {node.called} after changes() of stage {stage.name!r} takes the context. Expected a function "
                 "of the state alone: the store does not know which input changed it last. Do without the context there, or name "

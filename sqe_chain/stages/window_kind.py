@@ -13,7 +13,7 @@ from sqe_chain.codecs.window import key_text, window_of
 from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.declaration import check_windows
-from sqe_chain.flow.functions import DeclaredFunction, UserFunction
+from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.stage_kind import STANDARD, StageTask, StageTraits, StageWork
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.flow.table import RowTable
@@ -34,7 +34,7 @@ class WindowsKind(TimedKind[WindowedAggregate[Any]]):
     windows: Any
     states: Codec[Any]
     fold: DeclaredFunction
-    merge: UserFunction | None = None
+    merge: DeclaredFunction | None = None
     lateness_ms: int = 0
     late: Any = "drop"
     retention_ms: int = 0
@@ -67,6 +67,8 @@ class WindowsKind(TimedKind[WindowedAggregate[Any]]):
             raise FlowError(
                 f"{where}: sessions need merge=: a record between two sessions joins their states"
             )
+        if self.merge is not None and self.merge.takes_context:
+            raise FlowError(f"{where}: merge must take 2 argument(s), and no context")
         super().check(where, dead_letters=dead_letters)
 
     def start(self, task: StageTask) -> StageWork:
@@ -98,7 +100,7 @@ class WindowsKind(TimedKind[WindowedAggregate[Any]]):
             windows=self.windows,
             state=self.states,
             fold=fold_in_context if self.fold.takes_context else call,
-            merge=None if self.merge is None else guarded(self.merge),
+            merge=None if self.merge is None else guarded(self.merge.function),
             lateness_ms=self.lateness_ms,
             retention_ms=self.retention_ms,
             shown=self.shown,

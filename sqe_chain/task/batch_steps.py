@@ -25,7 +25,7 @@ class BatchStep:
 
     def __init__(self, node: MapBatchesNode) -> None:
         self.node = node
-        self._function: Callable[[Any], Any] = node.function
+        self._function: Callable[[Any], Any] = node.function.function
         self._takes, self._gives = node.rows()
 
     def apply(self, given: RunColumns, failed: Callable[[int, Exception], bool]) -> RunColumns:

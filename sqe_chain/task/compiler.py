@@ -184,11 +184,11 @@ def _functions_of(nodes: Iterable[Node]) -> Mapping[str, Any]:
     functions: dict[str, Any] = {}
     for node in nodes:
         if isinstance(node, FunctionNode):
-            functions[f"f{node.index}"] = node.function
-            functions[f"truth{node.index}"] = partial(truth, node.word, node.function)
-            functions[f"check{node.index}"] = partial(check_values, node.word, node.function)
+            function = functions[f"f{node.index}"] = node.function.function
+            functions[f"truth{node.index}"] = partial(truth, node.word, function)
+            functions[f"check{node.index}"] = partial(check_values, node.word, function)
         elif isinstance(node, KeyedNode) and node.key is not None:
-            functions[f"key{node.index}"] = node.key
+            functions[f"key{node.index}"] = node.key.function
         if isinstance(node, StageNode) and node.traits.heartbeat is not None:
             beats = node.traits.heartbeat.function
             functions |= {

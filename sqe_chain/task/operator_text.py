@@ -206,7 +206,7 @@ class OperatorWriter:
         lines.append(f"{indent}{comment(node.word, node)}")
         if is_taker(node):
             at = at._replace(value=self._own(lines, node, at))
-        call = self._call(f"f{n}", node.takes_context, at)
+        call = self._call(f"f{n}", node.function.takes_context, at)
         below = at._replace(operators=at.operators + 1)
         match node:
             case MapNode():
@@ -353,7 +353,7 @@ class OperatorWriter:
                 return at.key or "None"
             lines.append(f"{indent}k{n} = {at.key or 'None'}")
         else:
-            lines.append(f"{indent}k{n} = {self._call(f'key{n}', node.key_takes_context, at)}")
+            lines.append(f"{indent}k{n} = {self._call(f'key{n}', node.key.takes_context, at)}")
         lines += as_bytes(f"k{n}", indent, unless)
         return f"k{n}"
 

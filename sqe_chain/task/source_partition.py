@@ -79,7 +79,7 @@ class SourcePartition:
         self._records = Records(self.tp, (), None, self.read_lane)
         self._now_ms = job.clock_ms
         self._topics = job.topics
-        decode: Any = self.node.decoder if self.node.codec is None else self.node.codec.decode
+        decode: Any = self.node.maker if self.node.codec is None else self.node.codec.decode
         self._decode: Callable[..., Any] = decode
         self._skip_limit = job.sections.find(SkipLimit)
         self._letters: list[Output] = []
@@ -270,7 +270,8 @@ class SourcePartition:
     def _values(self, records: Records, failed: Callable[[int, Exception], bool]) -> Sequence[Any]:
         """The payloads, decoded."""
         node, decode = self.node, self._decode
-        if not node.takes_context:
+        in_context = node.decoder is not None and node.decoder.takes_context
+        if not in_context:
             try:
                 if node.codec is not None:
                     return node.codec.decode_all(records.payloads)
@@ -280,7 +281,7 @@ class SourcePartition:
         values: list[Any] = []
         for number, payload, key in zip(records.inputs, records.payloads, records.keys, strict=True):
             try:
-                if node.takes_context:
+                if in_context:
                     values.append(decode(payload, Context(records.origin(number), key, self._now_ms)))
                 else:
                     values.append(decode(payload))

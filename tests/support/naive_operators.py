@@ -126,12 +126,16 @@ class NaiveCompiler:
         if not isinstance(node, FunctionNode):
             return down
         # Paths give units their order in a stage; payloads for outputs are in order as they come.
-        if isinstance(node, FlatMapNode) and not node.takes_context and not self._reaches_a_stage(node):
-            return _flat_map_to_outputs(node.function, down)
+        if (
+            isinstance(node, FlatMapNode)
+            and not node.function.takes_context
+            and not self._reaches_a_stage(node)
+        ):
+            return _flat_map_to_outputs(node.function.function, down)
         plain, with_context = _OPERATORS[type(node)]
-        if node.takes_context:
-            return with_context(node.function, down, self._now_ms)
-        return plain(node.function, down)
+        if node.function.takes_context:
+            return with_context(node.function.function, down, self._now_ms)
+        return plain(node.function.function, down)
 
     def _reaches_a_function(self, node: Node) -> bool:
         children = self._flow.compile().children[node.index]
@@ -149,9 +153,9 @@ class NaiveCompiler:
 
     def _key_of(self, node: KeyedNode) -> UserFunction | None:
         """The key function of a stage or output, as ``(value, key, origin) -> key`` if it takes the context."""
-        function, now_ms = node.key, self._now_ms
-        if function is None or not node.key_takes_context:
-            return function
+        if node.key is None or not node.key.takes_context:
+            return None if node.key is None else node.key.function
+        function, now_ms = node.key.function, self._now_ms
         return lambda value, key, origin: function(value, Context(origin, key, now_ms))
 
     def _key_and_id(self, identity: DeclaredFunction) -> UserFunction:
@@ -169,7 +173,9 @@ class NaiveCompiler:
         if identity is not None:
             push = self._into(node, self._key_and_id(identity), with_context=True)
         else:
-            push = self._into(node, self._key_of(node), with_context=node.key_takes_context)
+            push = self._into(
+                node, self._key_of(node), with_context=bool(node.key and node.key.takes_context)
+            )
         return push if heartbeat is None else self._with_heartbeats(node, heartbeat, push)
 
     def _with_heartbeats(self, node: StageNode, heartbeat: DeclaredFunction, push: Push) -> Push:
@@ -218,7 +224,7 @@ class NaiveCompiler:
 
     def _output(self, node: OutputNode) -> Push:
         made, made_of = self._collector.made, self._collector.made_of
-        to_key, with_context = self._key_of(node), node.key_takes_context
+        to_key, with_context = self._key_of(node), bool(node.key and node.key.takes_context)
         index = node.index
         deleted = deleted_type(self._flow.compile(), node)
         known: dict[type, tuple[str, Encode]] = {}

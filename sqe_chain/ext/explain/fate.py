@@ -16,6 +16,7 @@ from sqe_chain.ext.explain.trace import name_of, positions
 from sqe_chain.features.holding import holder_of
 from sqe_chain.features.parking import Parking
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.nodes import FilterNode, FlatMapNode, Node
 from sqe_chain.flow.stored import named_key
 from sqe_chain.ports import Message, Range
@@ -66,7 +67,8 @@ class _Operators:
     def change(self, node: Node) -> Node:
         """An operator that does the same, and is noted when it gives nothing."""
         if isinstance(node, FilterNode | FlatMapNode):
-            return replace(node, function=self._noting(node, node.function))
+            noting = self._noting(node, node.function.function)
+            return replace(node, function=DeclaredFunction(noting, node.function.takes_context))
         return node
 
     def _noting(self, node: FilterNode | FlatMapNode, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,6 +12,7 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from sqe_chain.errors import FlowError
 from sqe_chain.flow import Flow, Stage, Stream
 from sqe_chain.flow.stage_kind import CONTEXT
+from sqe_chain.stages import Sessions
 from tests.support.number_flows import count
 from tests.support.word_flows import append_word, first_letter, same_key, words_by_first_letter
 
@@ -98,6 +99,35 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
     ),
     "map of three arguments": ("must take 1", lambda flow: words(flow).map(lambda a, b, c: a)),  # type: ignore[arg-type,misc]
     "map of none": ("must take 1", lambda flow: words(flow).map(lambda: None)),  # type: ignore[arg-type,misc]
+    "combine in context": (
+        "combine must take 2 .*no context",
+        lambda flow: words(flow).join_stream(
+            "s",
+            flow.source("others", StringValue),
+            lambda a, b, context: a,  # type: ignore[arg-type,misc]
+            before_ms=1,
+            after_ms=1,
+        ),
+    ),
+    "deleted in context": (
+        "deleted must take 1 .*no context",
+        lambda flow: words(flow).join_table(
+            "s",
+            flow.source("others", StringValue),
+            lambda a, b: a,
+            deleted=lambda a, context: False,  # type: ignore[arg-type,misc]
+        ),
+    ),
+    "merge in context": (
+        "merge must take 2 .*no context",
+        lambda flow: words(flow).windowed(
+            "s",
+            Sessions(1),
+            state=StringValue,
+            fold=lambda state, word: None,
+            merge=lambda state, later, context: None,  # type: ignore[arg-type,misc]
+        ),
+    ),
     "map of a named argument": ("must take 1", lambda flow: words(flow).map(lambda a, *, b: a)),  # type: ignore[arg-type,misc]
     "map of three and more": ("must take 1", lambda flow: words(flow).map(lambda a, b, c, *more: a)),
     "map no function": ("map needs a function", lambda flow: words(flow).map("upper")),  # type: ignore[call-overload]

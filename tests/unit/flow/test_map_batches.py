@@ -47,7 +47,10 @@ def source() -> Any:
     ("declare", "text"),
     [
         (lambda: source().map_batches(7, Fastening), "map_batches"),
-        (lambda: source().map_batches(with_context, Fastening), "takes a batch, and no context"),
+        (
+            lambda: source().map_batches(with_context, Fastening),
+            "must take 1 argument\\(s\\), and no context",
+        ),
         (lambda: source().map_batches(same, "Fastening"), "schema='Fastening'; a type, or a pyarrow.Schema"),
         (lambda: source().map_batches(same, Foreign), "there is no codec for Foreign"),
         (lambda: source().map_batches(same, Loose), "Loose.what is "),
