@@ -82,7 +82,7 @@ class Topology:
         """The flow as it runs, frozen: what is declared afterwards is no part of it.
 
         Raises:
-            FlowError: see `check_complete`.
+            FlowError: it is not complete, or its parts do not go together.
         """
         flow = self.so_far()
         check_complete(flow)

@@ -98,11 +98,11 @@ class Arming:
 
         Args:
             action: called while the run is paused.
-            of: as for `outage`, and so are the others.
+            of: broker, store or table; by default whichever is called.
             at: such calls that pass before the pause.
             when: before the call, or after it has taken effect.
-            writes: as for `outage`.
-            method: as for `outage`.
+            writes: count only calls that write.
+            method: count only calls of this method of a port, such as ``read``; ``publish`` is one record.
         """
         self._inject(InjectedFault(action, of, when, writes, at, method=method))
 
