@@ -31,18 +31,16 @@ from benchmarks.latency import latency
 from benchmarks.machine import facts
 from benchmarks.page import page
 from benchmarks.parts import parts
-from benchmarks.persisting import by_protocol, plain_cassandra, plain_redis, redis_bytes
+from benchmarks.persisting import compare_stores
 from benchmarks.service import Run, Service, Timed
 from benchmarks.small import empty_jobs, small_batches
 from benchmarks.starting import starting
 from benchmarks.tracing import tracing
 from benchmarks.write_ahead_log import write_ahead_log
-from sqe_chain.adapters import open_store
 from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.engines.spark import open_session
-from sqe_chain.ext.dev import CassandraServer, KafkaServer, RedisServer
+from sqe_chain.ext.dev import KafkaServer, RedisServer
 from sqe_chain.flow import Flow
-from sqe_chain.ports import WithSchema
 from sqe_chain.protocol.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,12 +70,16 @@ class Kind(StrEnum):
     AUDIT = "audit"
 
 
-EVENT_TIME = {Kind.WINDOWS: compare_windows, Kind.JOINS: compare_joins, Kind.MEMORY: memory}
+MEASURES = {
+    Kind.WINDOWS: compare_windows,
+    Kind.JOINS: compare_joins,
+    Kind.MEMORY: memory,
+    Kind.PERSIST: compare_stores,
+}
+"""What other files measure with a `Bench`; all else are its methods."""
 WARM_UP_BATCHES = 10
 SMALL = 8
 SMALL_ROUNDS = 15
-STORE_ROWS = 100_000
-STORE_BYTES = 64
 STEADY_MESSAGES, STEADY_KEYS, STEADY_BATCHES = 20_000, 500, 10
 GIB = 1 << 30
 
@@ -282,47 +284,6 @@ class Bench:
             f"mapInArrow, {PARTITIONS} tasks, one job each; {SMALL_ROUNDS} rounds",
         )
 
-    def persist(self) -> None:
-        """How fast Redis and Cassandra store changed states, and how many bytes they write for them."""
-        with CassandraServer() as server:
-            cassandra = open_store(server.url)
-            assert isinstance(cassandra, WithSchema)
-            cassandra.make_schema({"": 1})
-            sides = (
-                (
-                    "Redis",
-                    open_store(self.redis),
-                    lambda: plain_redis(self.redis, STORE_ROWS, STORE_BYTES),
-                    0.7,
-                ),
-                ("Cassandra", cassandra, lambda: plain_cassandra(server.url, STORE_ROWS, STORE_BYTES), 0.5),
-            )
-            for name, store, plain, target in sides:
-                by_protocol(store, STORE_ROWS // 10, STORE_BYTES)
-                pairs = [(by_protocol(store, STORE_ROWS, STORE_BYTES), *plain()) for _ in range(self.rounds)]
-                mine, theirs = median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
-                ratios = ", ".join(f"{ours / other:.2f}" for ours, other, _ in pairs)
-                self.table.add_row(
-                    f"changed states persisted, {name}",
-                    f"{mine / 1e3:,.0f} k/s",
-                    f"{theirs / 1e3:,.0f} k/s",
-                    f"{median(ours / other for ours, other, _ in pairs):.2f}",
-                    f">= {target}",
-                    f"{STORE_ROWS:,} of {STORE_BYTES} bytes; plain: {pairs[-1][2]}; rounds {ratios}",
-                )
-            cassandra.close()
-        size = STORE_ROWS * (STORE_BYTES + len("key-00000000"))
-        with redis_bytes(self.redis, size) as grown:
-            by_protocol(open_store(self.redis), STORE_ROWS, STORE_BYTES)
-        self.table.add_row(
-            "bytes written by Redis, for each of keys and states",
-            f"{grown[0]:.2f}",
-            "",
-            "",
-            "",
-            f"and {grown[1]:.2f} received",
-        )
-
     def steady(self) -> None:
         """How often a state is written under a constant load."""
         few = Backlog("bench.steady", STEADY_MESSAGES, STEADY_KEYS)
@@ -334,14 +295,9 @@ class Bench:
         messages = sum(service.notes.inputs)
         rows = sum(service.notes.rows)
         assert set(service.notes.rows) == {STEADY_KEYS}, "each key once an interval"
-        self.table.add_row(
-            "messages for each state written, in steady state",
-            f"{messages / rows:,.0f}",
-            "",
-            "",
-            "",
-            f"{STEADY_MESSAGES:,} messages of {STEADY_KEYS} keys in each of {STEADY_BATCHES} intervals",
-        )
+        load = f"{STEADY_MESSAGES:,} messages of {STEADY_KEYS} keys in each of {STEADY_BATCHES} intervals"
+        what = "messages for each state written, in steady state"
+        self.table.add_row(what, f"{messages / rows:,.0f}", "", "", "", load)
 
     def parts(self) -> None:
         """Where the time goes."""
@@ -353,14 +309,9 @@ class Bench:
     def show(self) -> None:
         """The table."""
         if self.peak_rss:
-            self.table.add_row(
-                "memory of all Python processes",
-                f"{self.peak_rss / GIB:.2f} GiB",
-                "",
-                "",
-                "<= 1.5 GB",
-                "resident, at most, while working off the backlog",
-            )
+            remarks = "resident, at most, while working off the backlog"
+            peak = f"{self.peak_rss / GIB:.2f} GiB"
+            self.table.add_row("memory of all Python processes", peak, "", "", "<= 1.5 GB", remarks)
         if self.table.row_count:
             OUT.print(self.table)
 
@@ -424,7 +375,7 @@ def _measure_inside(
         bench = Bench(session, kafka.bootstrap, redis.url, backlog, rounds, max_records)
         bench.prepare()
         for kind in kinds:
-            EVENT_TIME[kind](bench) if kind in EVENT_TIME else getattr(bench, kind.value)()
+            MEASURES[kind](bench) if kind in MEASURES else getattr(bench, kind.value)()
         bench.show()
     finally:
         session.stop()

@@ -9,10 +9,11 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from statistics import median
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from cassandra import ConsistencyLevel
@@ -23,28 +24,51 @@ from cassandra.query import BatchStatement, BatchType
 from redis import Redis
 
 from benchmarks.flows import PARTITIONS
-from sqe_chain.ports import Header, StateStore
+from sqe_chain.adapters import open_store
+from sqe_chain.ext.dev import CassandraServer
+from sqe_chain.ports import Header, StateStore, WithSchema
 from sqe_chain.task.states import Claim, Transition, persist
 
+if TYPE_CHECKING:
+    from benchmarks.__main__ import Bench
+
+_ROWS, _BYTES = 100_000, 64
 _CHUNK = 1_000
 _UPDATE = "UPDATE sqe_chain.sqe_states SET state = ? WHERE flow = ? AND stage = ? AND part = ? AND key = ?"
 
 Rows = list[tuple[bytes, bytes | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Rows per second.
+def compare_stores(bench: Bench) -> None:
+    """How fast Redis and Cassandra store changed states, and how many bytes they write for them."""
+    with CassandraServer() as server:
+        cassandra = open_store(server.url)
+        assert isinstance(cassandra, WithSchema)
+        cassandra.make_schema({"": 1})
+        _compare(bench, "Redis", open_store(bench.redis), partial(plain_redis, bench.redis), 0.7)
+        _compare(bench, "Cassandra", cassandra, partial(plain_cassandra, server.url), 0.5)
+        cassandra.close()
+    with redis_bytes(bench.redis, _ROWS * (_BYTES + len("key-00000000"))) as grown:
+        by_protocol(open_store(bench.redis), _ROWS, _BYTES)
+    what = "bytes written by Redis, for each of keys and states"
+    bench.table.add_row(what, f"{grown[0]:.2f}", "", "", "", f"and {grown[1]:.2f} received")
 
-    Attributes:
-        ours: by the protocol.
-        plain: by the plain client.
-        how: what the plain client did.
-    """
 
-    ours: float
-    plain: float
-    how: str
+def _compare(
+    bench: Bench, name: str, store: StateStore, plain: Callable[[int, int], tuple[float, str]], target: float
+) -> None:
+    by_protocol(store, _ROWS // 10, _BYTES)
+    pairs = [(by_protocol(store, _ROWS, _BYTES), *plain(_ROWS, _BYTES)) for _ in range(bench.rounds)]
+    mine, theirs = median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
+    ratios = ", ".join(f"{ours / other:.2f}" for ours, other, _ in pairs)
+    bench.table.add_row(
+        f"changed states persisted, {name}",
+        f"{mine / 1e3:,.0f} k/s",
+        f"{theirs / 1e3:,.0f} k/s",
+        f"{median(ours / other for ours, other, _ in pairs):.2f}",
+        f">= {target}",
+        f"{_ROWS:,} of {_BYTES} bytes; plain: {pairs[-1][2]}; rounds {ratios}",
+    )
 
 
 def _parts(rows: int, size: int) -> list[Rows]:
