@@ -97,6 +97,14 @@ def test_marks_that_did_not_move_are_not_encoded_again() -> None:
     assert quick.plan_id == plan.with_id().plan_id != first.plan_id
 
 
+def test_a_layout_that_is_not_that_of_the_plan_before_is_encoded_again() -> None:
+    first = Plan.from_bytes(STORED).with_id()
+    kept = replace(first, number=5, previous_id=first.plan_id)
+    changed = replace(kept, layout=replace(first.layout, gone=("t",)))
+    for plan in (kept, changed):
+        assert Plan.from_bytes(plan.with_id(first).to_bytes()).layout == plan.layout
+
+
 SECTIONS: list[tuple[Section, str]] = [
     (Announcing({"s": ("00ff", "")}), '{"announced":{"s":["00ff",""]}}'),
     (Rebuilding(published_until={("t", 0): 9}), '{"rebuild":{"published_until":{"t/0":9}}}'),

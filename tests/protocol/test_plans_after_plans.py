@@ -24,8 +24,9 @@ from sqe_chain.features.timing import Timing
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
 from sqe_chain.protocol.environment import Refold, Role
-from sqe_chain.protocol.feature import Feature, Features, Look, Part
+from sqe_chain.protocol.feature import Feature, Features, Look, News, Part
 from sqe_chain.protocol.layout import Layout, StageLayout, layout_of
+from sqe_chain.protocol.owned_flow import OwnedFlow
 from sqe_chain.protocol.plan import Plan, PlannedRange, encoded_sections
 from sqe_chain.protocol.planning import batch_plan, birth_plan, layout_plan, next_part, part_again
 from sqe_chain.protocol.settings import Settings
@@ -473,3 +474,24 @@ def test_outputs_stay_known_when_they_are_not_declared_any_more() -> None:
     known = replace(LAST.layout, outputs={"earlier": ("old", 3)})
     layout = layout_of(flow.compile(), {"t": TopicInfo("t", TOPIC_ID, 2)}, 8, known)
     assert layout.outputs == {"earlier": ("old", 3), "later": ("new", 1)}
+
+
+class Bringing(Feature):
+    """Brings in inputs of its own."""
+
+    name = "bringing"
+    declared = True
+
+    def news(self, last: Plan, infos: Mapping[str, TopicInfo]) -> News:
+        return News(texts=(f"plan {last.number}, {len(infos)} topics",))
+
+
+def test_topics_are_not_compared_again_with_a_layout_unless_a_feature_may_bring_in_others() -> None:
+    nowhere: Any = None
+    infos: dict[str, TopicInfo] = {}
+    for features, entered in (Features(), True), (Features([Bringing(nowhere)]), False):
+        owned = OwnedFlow(nowhere, CLAIM, nowhere, LAST, features, entered=(infos, LAST.layout))
+        assert owned.is_entered(infos) is entered
+        assert not owned.is_entered(dict(infos))
+        owned.last = replace(LAST, layout=replace(LAST.layout))
+        assert not owned.is_entered(infos)
