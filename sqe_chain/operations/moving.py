@@ -43,6 +43,8 @@ from sqe_chain.task.states import Claim, view_of
 
 FORMAT = 2
 """Format of exports, and of the plan in them. An import also takes format 1, from version 0.1."""
+_DAMAGED = (ValueError, KeyError, TypeError, AttributeError)
+"""What parsing a line raises in which characters were changed."""
 ExportedRow = tuple[str, int, bytes, bytes]
 """Stage, cell, key, state."""
 
@@ -220,29 +222,38 @@ def _verify_lines(lines: Iterable[str]) -> Iterator[str]:
     except ValueError:
         end = {}
     if end != {"lines": count - 1, "digest": digest.hexdigest()}:
-        raise ConfigurationError(
-            "the export is not complete, or was changed. Expected number and digest of its lines in the last one. Nothing is "
-            "visible in the store. Export it again"
-        )
+        raise _was_changed()
+
+
+def _was_changed() -> ConfigurationError:
+    return ConfigurationError(
+        "the export is not complete, or was changed. Expected number and digest of its lines in the last one. Nothing is "
+        "visible in the store. Export it again"
+    )
 
 
 def _plan_of(flow: CompiledFlow, line: str) -> Plan:
     try:
         head: Any = json.loads(line)
         known = head["sqe-chain"] == "export" and head["format"] in (1, FORMAT)
-    except (ValueError, KeyError, TypeError):
+    except _DAMAGED:
         known, head = False, {}
     if not known:
         raise ConfigurationError(
             f"this is no export, by its first line. Expected one of format 1 or {FORMAT}. Give a file of `sqe-chain export`"
         )
-    if head["flow"] != flow.name:
+    if head.get("flow") != flow.name:
         raise ConfigurationError(
-            f"this is an export of flow {head['flow']!r}. Expected one of {flow.name!r}. Give another file"
+            f"this is an export of flow {head.get('flow')!r}. Expected one of {flow.name!r}. Give another file"
         )
-    if head["format"] == 1:
-        return _after_format_1(json.loads(head["plan"]))
-    plan = Plan.from_bytes(head["plan"].encode())
+    try:
+        plan = (
+            _after_format_1(json.loads(head["plan"]))
+            if head["format"] == 1
+            else Plan.from_bytes(head["plan"].encode())
+        )
+    except _DAMAGED:
+        raise _was_changed() from None
     if plan.with_id().plan_id != plan.plan_id:
         raise StoreInconsistent(
             "the export's plan was changed: it does not have the id that it names. Export it again"
@@ -279,8 +290,11 @@ def _after_format_1(raw: Mapping[str, Any]) -> Plan:
 
 
 def _row(line: str) -> ExportedRow:
-    row = json.loads(line)
-    return row["stage"], row["cell"], b64decode(row["key"]), b64decode(row["state"])
+    try:
+        row = json.loads(line)
+        return str(row["stage"]), int(row["cell"]), b64decode(row["key"]), b64decode(row["state"])
+    except _DAMAGED:
+        raise _was_changed() from None
 
 
 def _text(data: bytes) -> str:

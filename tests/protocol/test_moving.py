@@ -236,6 +236,28 @@ def test_what_is_no_whole_export_is_refused(before: Rehearsal, change: str) -> N
         after.start()
 
 
+@pytest.mark.parametrize(
+    ("line", "old", "new"),
+    [
+        (0, '"flow"', '"fl0w"'),
+        (0, '"plan": "', '"plan": 7, "was": "'),
+        (0, '"format": 2', '"format": 1'),
+        (3, '"key"', '"kez"'),
+        (3, "{", "["),
+        (3, '"state": "', '"state": "A'),
+        (3, '"cell": ', '"cell": "a", "was": '),
+    ],
+)
+def test_a_line_with_changed_characters_is_named_as_such(
+    before: Rehearsal, line: int, old: str, new: str
+) -> None:
+    lines = before.exported()
+    assert old in lines[line]
+    lines[line] = lines[line].replace(old, new, 1)
+    with pytest.raises(ConfigurationError, match=r"was changed|Expected one of 'notes'"):
+        elsewhere(before).imported(lines)
+
+
 def test_a_store_that_knows_the_flow_is_not_filled(before: Rehearsal) -> None:
     with pytest.raises(ConfigurationError, match="flow 'notes': the store has it already"):
         before.imported(before.exported())
