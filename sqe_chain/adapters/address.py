@@ -20,8 +20,15 @@ _AUTHORITY: Final = re.compile(r"(?P<before>(?:[^:/?#]+:)?//(?:[^/?#]*@)?)(?P<ho
 
 _DECIMAL: Final = re.compile(r"[0-9]+(\.[0-9]+)?(e-?[0-9]+)?", re.IGNORECASE)
 
+_MOST_DIGITS: Final = 18
+
 HostPort = tuple[str, int]
 """Host and port of a server."""
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a whole number of at most 18 digits, as 64 bits hold it."""
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,11 @@ class Address:
             port = 0 if several else parts.port or 0
         except ValueError:
             raise ConfigurationError(_UNREADABLE) from None
+        decoded = dict(parse_qsl(parts.query, keep_blank_values=True)) | dict(options)
+        if "\0" in unquote(url) or any("\0" in text for text in decoded.values()):
+            raise ConfigurationError(
+                "the store's address has a character NUL, which no name or path has: remove it"
+            )
         if parts.fragment:
             raise ConfigurationError("the store's address has a '#': write it as %23")
         return cls(
@@ -84,7 +96,7 @@ class Address:
             port=port,
             location=location,
             path=unquote(parts.path),
-            options=dict(parse_qsl(parts.query, keep_blank_values=True)) | dict(options),
+            options=decoded,
         )
 
     def hosts(self, port: int) -> tuple[HostPort, ...]:
@@ -131,7 +143,7 @@ class Address:
             ConfigurationError: there is no such file.
         """
         path = self.text(name)
-        if path and not Path(path).is_file():
+        if path and not os.path.isfile(path):  # noqa: PTH113 - unlike Path's it never raises
             raise ConfigurationError(f"{name} {path} does not exist")
         return path
 
@@ -168,7 +180,7 @@ class Address:
         value = self.options.pop(name, None)
         if value is None:
             return default
-        if not (value.isascii() and value.isdigit() and int(value) > 0):
+        if not (is_number(value) and int(value)):
             raise self._wrong(name, "a whole number above 0")
         return int(value)
 

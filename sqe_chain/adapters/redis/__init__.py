@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from sqe_chain.adapters.address import Address, HostPort, server_options
+from sqe_chain.adapters.address import Address, HostPort, is_number, server_options
 from sqe_chain.adapters.redis.connections import RedisSettings
 from sqe_chain.adapters.redis.store import MAX_BYTES, MAX_ROWS, RedisStore
 from sqe_chain.errors import ConfigurationError
@@ -64,7 +64,7 @@ def _path(address: Address, kind: str) -> tuple[str, int]:
                 f"{address.scheme}:// needs the sentinels' name for the master, as in "
                 f"{address.scheme}://host:26379/mymaster/0"
             )
-    if not ((db or "0").isascii() and (db or "0").isdigit()):
+    if not is_number(db or "0"):
         raise ConfigurationError(f"{address.scheme}://: the path must end with a database number, as in /0")
     if kind == "cluster" and int(db or "0"):
         raise ConfigurationError(f"{address.scheme}://: a cluster has only the database 0; write no path")

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from sqe_chain.adapters.address import Address
-from sqe_chain.adapters.sqlite.file import LOCATIONS, WITNESSES, SqliteFile, absolute
+from sqe_chain.adapters.sqlite.file import LOCATIONS, WITNESSES, SqliteFile, absolute, is_there
 from sqe_chain.adapters.store_rules import (
     HEADER_FIELDS,
     HOME_FIELDS,
@@ -83,7 +82,7 @@ class SqliteStore(CheckedStore):
 
     def check(self) -> list[str]:
         # Opens the file, whose settings are fixed and durable.
-        with self._file.transaction(write=Path(self.path).exists()):
+        with self._file.transaction(write=is_there(self.path)):
             return []
 
     def home(self, flow: str) -> tuple[Home | None, int]:

@@ -91,13 +91,18 @@ def absolute(path: str) -> str:
         ConfigurationError: the directory is missing, or the path is a directory.
     """
     file = Path(os.path.normpath(Path.cwd() / path.replace("//", "/")))
-    if not file.parent.is_dir():
+    if not os.path.isdir(file.parent):  # noqa: PTH112 - unlike Path's it never raises
         raise ConfigurationError(
             f"sqlite://{file}: the directory {file.parent} does not exist; create it first"
         )
-    if file.is_dir():
+    if os.path.isdir(file):  # noqa: PTH112 - the same
         raise ConfigurationError(f"sqlite://{file} is a directory; a file is needed")
     return str(file)
+
+
+def is_there(path: str) -> bool:
+    """Whether there is a file; one whose name is too long is not."""
+    return os.path.exists(path)  # noqa: PTH110 - unlike Path's it never raises
 
 
 def error_for(error: BaseException, path: str) -> ChainError | None:
@@ -185,9 +190,9 @@ class SqliteFile:
                 self._connection = None
 
     def _opened(self, *, create: bool) -> sqlite3.Connection:
-        if self._connection is None and not create and not Path(self._path).exists():
-            return _empty()
         if self._connection is None:
+            if not create and not is_there(self._path):
+                return _empty()
             connection = sqlite3.connect(
                 self._path, timeout=self._timeout_s, isolation_level=None, check_same_thread=False
             )

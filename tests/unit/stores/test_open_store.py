@@ -89,6 +89,12 @@ def test_a_password_is_pickled_but_never_shown() -> None:
         f"redis://:{SECRET}@host?timeout_s=0",
         f"redis://:{SECRET}@host?timeout_s=nan",
         f"redis://:{SECRET}@host?max_rows=-1",
+        f"redis://:{SECRET}@host?max_rows={'9' * 5_000}",
+        f"redis://:{SECRET}@host/{'9' * 5_000}",
+        f"redis://:{SECRET}@host?ca_file={'n' * 300}",
+        f"redis://:{SECRET}@host?password_file=a%00b",
+        f"sqlite:///{SECRET}%00",
+        f"sqlite:///{'n' * 300}/a",
     ],
 )
 def test_bad_addresses_are_refused_without_showing_secrets(url: str) -> None:
