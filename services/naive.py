@@ -34,7 +34,6 @@ class Naive:
     Attributes:
         too_many: fastenings counted in excess of those reported, over all robots.
         wrong_robots: robots whose number is wrong.
-        robots: robots that reported.
         worst: the robot with the largest error.
         worst_by: that error, in fastenings.
     """

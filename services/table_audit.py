@@ -49,7 +49,6 @@ class TableAudit:
 
     Attributes:
         rows: rows found, the same one twice counted twice.
-        chunks: chunks in which they are.
         missing: fastenings that were reported and have no row.
         doubled: rows in excess of one for each fastening reported.
         wrong: rows with a wrong cell.

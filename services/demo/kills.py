@@ -29,7 +29,6 @@ class Aim:
     """How a life is to end.
 
     Attributes:
-        moment: what the service must be doing.
         share: random, 0 to 1: how far into that moment.
         in_first_batch: it may be killed before it has committed anything in this life. Never in two
             consecutive lives, or the service would make no progress.

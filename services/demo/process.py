@@ -25,10 +25,8 @@ class Process:
 
     Args:
         name: its name in the queue.
-        command: program and arguments.
         log: file that its output is appended to.
         heard: receives ``(name, seconds on the monotonic clock, line)`` for each line.
-        directory: working directory.
         environment: added to this process's environment.
     """
 

@@ -20,7 +20,6 @@ class ServiceRow(NamedTuple):
     Attributes:
         kills: kills that count, and how many are wanted.
         open_plans: kills between seal and commit whose plan was finished, and how many are wanted; empty if none.
-        replays: replays that it has reported.
     """
 
     service: str

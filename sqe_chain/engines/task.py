@@ -32,7 +32,6 @@ class Applied:
     """The plan to apply, for writing changed states.
 
     Attributes:
-        plan_id: the plan being applied.
         before: (stage index, cell) -> header before the plan.
     """
 

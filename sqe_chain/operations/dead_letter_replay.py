@@ -41,7 +41,6 @@ class ReplayResult:
     """What became of the dead-letter records.
 
     Attributes:
-        sent: sent back now.
         known: second copies of records that were sent back before: a crash of the flow has written them twice.
         others: records in the topic that are no dead-letter records of this flow.
         lost: offsets that retention has deleted before they were sent back.

@@ -119,7 +119,6 @@ class DeadLetterTargets:
     """Where dead-letter records go back to.
 
     Args:
-        flow: the flow.
         infos: its input topics that exist.
         to: an input topic with envelopes for all of them; "": each goes to where the flow read it.
     """

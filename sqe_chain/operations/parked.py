@@ -56,12 +56,10 @@ class ParkedResult:
     """What became of parked records.
 
     Attributes:
-        plan: number of the flow's last plan.
         done: how many count now, or are dropped.
         again: how many of the selected ones failed again, or wait behind one that did.
         stuck: how many of the selected ones cannot count, or wait behind one that cannot.
         waiting: how many are parked now.
-        outputs: messages published.
     """
 
     plan: int

@@ -24,7 +24,6 @@ class FlowProgress:
     """How far a flow has come, according to store and Kafka.
 
     Attributes:
-        number: of its last plan.
         layout: of that plan; None when it is lost.
         ends: partition -> offset up to which it has counted, and has published everything.
         published: partition -> offset up to which it has published its outputs; greater than `ends` after a rewind.

@@ -26,7 +26,6 @@ class Owner:
         host: name of the machine, for people.
         boot: the kernel's id of this boot; empty where there is none.
         namespace: the kernel's id of the PID namespace (each container has its own).
-        pid: process id.
         started: start time in clock ticks since boot, because process ids are reused; 0 unknown.
     """
 

@@ -39,8 +39,6 @@ class StoredStage:
     """A stage as readers find it, under the name of its flow.
 
     Args:
-        flow: name of the flow.
-        name: name of the stage.
         home: any store of the flow: each has all of its locations.
         store: the one that holds the states.
     """

@@ -40,7 +40,6 @@ class Times:
     Attributes:
         bounds: upper bounds, in seconds.
         counts: the number of times up to each of the bounds, and above the last.
-        sum_s: all of them together, in seconds.
     """
 
     bounds: Sequence[float]
@@ -67,14 +66,10 @@ class Statistics(Observer):
         notice: the last notice for people; empty when all is well.
         epoch: of the claim; 0 without one.
         plan: number of the last plan; None without one: 0 is the number of a plan.
-        inputs: messages read.
         replays: of these, replays ignored.
         excluded: of these, skipped by the poison policy.
-        outputs: messages published.
         filtered: (stage, reason) -> messages that filters dropped or reported.
-        rows: states written.
         waits: waits for a broker or store that was unavailable.
-        batches: batches committed.
         batch_ms: how long the last batch took, in milliseconds.
         batch_times: how long each batch took.
         step_times: the same of each numbered step.

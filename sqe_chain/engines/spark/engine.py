@@ -73,7 +73,6 @@ class SparkEngine:
         stores: store name -> store, "" the default one; pickled like the log, so not one in memory.
         session: a Spark session; the caller stops it.
         shipped: send the user's modules to the workers; False if they are installed there.
-        tuning: see `Tuning`.
 
     Raises:
         ConfigurationError: Spark is too old, or the flow cannot be sent.

@@ -34,7 +34,6 @@ class Work(Setup):
     """The arguments of all tasks of an attempt at a batch.
 
     Attributes:
-        parts: number of state partitions.
         inline: at most this many bytes of a task's outputs, or of its states, go with its result.
     """
 

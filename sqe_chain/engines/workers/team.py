@@ -54,7 +54,6 @@ class Team:
     one before it has ended.
 
     Args:
-        size: how many.
         label: what people see in a list of processes.
 
     Attributes:

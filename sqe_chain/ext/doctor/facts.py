@@ -81,7 +81,6 @@ class Gathering:
     """Gathers the facts; what cannot be read becomes a fact too.
 
     Args:
-        flow: the flow.
         log: the brokers; None: none were given.
         stores: store name -> store; "" is the metadata store.
         clock: this machine's clock, milliseconds since 1970.

@@ -24,7 +24,6 @@ class AuditedStage:
     """What an audit of one stage found.
 
     Attributes:
-        keys: how many keys were compared.
         plan: number of the plan whose states were compared; -1: there is no key.
         different: the keys whose stored states are not what the records give.
         first: for each of these, from which record on it differs, as a sentence.

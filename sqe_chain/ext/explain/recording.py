@@ -100,7 +100,6 @@ class RecordingKind(StageKind):
     """Does what another kind does, and records it.
 
     Args:
-        inner: the kind.
         recorder: takes what is recorded; the reader of the records has it too, so the flow runs in one process.
         alone: only recorded keys are processed: the stage lets no other key change what these get.
     """

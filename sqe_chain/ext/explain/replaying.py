@@ -70,7 +70,6 @@ class Missing:
     """Records that a replay needs and the brokers no longer have.
 
     Attributes:
-        topic: the topic.
         partition: the partition; -1: all records of a topic that was deleted and created again.
         begin: first missing offset.
         end: one past the last.
@@ -93,7 +92,6 @@ class Replay:
 
     Args:
         env: the flow and its ports. Nothing is written to them.
-        plan: the plan to end at.
         recorder: takes what is recorded.
         alone: stages that process recorded keys alone; see `RecordingKind`.
         only: fold this input alone, in an empty state; None: fold all.

@@ -36,7 +36,6 @@ class Open:
     """A span that is under way.
 
     Attributes:
-        span: the span.
         number: of the step; 0: it is no step, and others lie in it.
         name: what log lines call it.
         log_fields: what log lines have of it.

@@ -46,7 +46,6 @@ class Tracing(Observer):
     several records has a span of its own, with links to theirs.
 
     Args:
-        flow: the flow.
         provider: gives the provider of spans for a service's name and what gives ids; by default one that the environment
             variables OTEL_* set.
 

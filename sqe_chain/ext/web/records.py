@@ -28,7 +28,6 @@ class TopicRecords:
 
     Args:
         log: the brokers; None: none were given.
-        flows: flows that were loaded.
         show_payloads: whether values of records are shown.
     """
 

@@ -23,7 +23,6 @@ class SeenWriter:
     """What one writer has repeated in a topic since it is watched.
 
     Attributes:
-        records: how many records.
         newest_ms: timestamp of the last one, milliseconds since 1970.
         first: where the first one is.
     """
@@ -38,8 +37,6 @@ class WatchedTopic:
     """What is known of one topic.
 
     Attributes:
-        topic_id: of the topic that was read.
-        next_offsets: partition -> next offset to read.
         reached: (partition, lane) -> highest position.
         writers: "flow/output" -> what it has repeated.
     """
