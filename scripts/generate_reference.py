@@ -11,159 +11,39 @@ import importlib
 import inspect
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import typer
-
+from scripts.reference.commands import command_page
+from scripts.reference.docstrings import markdown
+from scripts.reference.names import ALONE, BRIEF, GIVEN, INTERFACES, PAGES
 from sqe_chain import errors
-from sqe_chain.cli.commands import application
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "reference"
 NOTE = "<!-- Made by scripts/generate_reference.py from docstrings. Change those, then run it again. -->"
-
-PAGES: dict[str, dict[str, tuple[str, ...]]] = {
-    "sqe_chain": {
-        "sqe_chain": (
-            *(
-                "run",
-                "running",
-                "RunningService",
-                "TableFlushed",
-                "Settings",
-                "settings_of",
-                "get",
-                "states",
-                "States",
-            ),
-            *("wrap", "read", "republish", "Envelope", "Chain", "Link", "Coordinates", "ReplayFilter"),
-        ),
-    },
-    "sqe_chain.flow": {
-        "sqe_chain.flow": (
-            *("Flow", "Stream", "Stage", "Filter", "WindowStage", "CustomStage", "Context", "Timer", "Csv"),
-            *("count", "sum_", "min_", "max_", "mean", "first", "last"),
-        ),
-        "sqe_chain.stages": ("Tumbling", "Hopping", "Calendar", "Sessions", "Window", "JumpGuard"),
-    },
-    "sqe_chain.errors": {"sqe_chain.errors": ("ChainError",)},
-    "sqe_chain.testing": {
-        "sqe_chain.testing": (
-            *("Rehearsal", "Arming", "prove", "prove_schedule", "Feed", "Schedule", "Fault"),
-        ),
-    },
-}
-"""Page -> module -> what a user types, in the order of the page."""
-
-ALONE = (
-    *("Tumbling", "Hopping", "Calendar", "Sessions", "JumpGuard"),
-    *("Settings", "TableFlushed", "Schedule"),
-)
-"""Classes whose methods a user does not call."""
-
-BRIEF: dict[str, tuple[str, ...]] = {
-    "sqe_chain.ports": (
-        *("TopicPartition", "Headers", "Output", "Rows", "ViewKind", "Shown", "NO_LIMIT", "Views"),
-        *("Message", "TopicInfo", "Bounds", "Range", "Commit", "Writer", "Log"),
-        *("Home", "Location", "Locations", "Header", "StateStore", "WithSchema"),
-        *("Sink", "SinkState", "SinkClaim", "Flush", "ReplacingSink", "Staged", "Replacement", "replacing"),
-    ),
-    "sqe_chain.stages": (
-        *("RecordKind", "RecordStage", "RecordFunctions", "Given", "DeclaredFunction"),
-        *("StageKind", "StageTraits", "StageWork", "StageTask", "StageTable", "LiveState", "StoredState"),
-        *(
-            "Record",
-            "records_of",
-            "Spot",
-            "NOWHERE",
-            "Verdict",
-            "Reason",
-            "RowTable",
-            "MemoryTable",
-            "SqeKey",
-        ),
-        *("SqeReplays", "RootReplays", "StaleSequences", "Deduplicate", "Distinct"),
-        *("from_value", "from_key", "from_header", "number_in_text", "by_key", "by_key_and"),
-        *("WindowedAggregate", "TimedAggregate", "Result", "Span", "results_in", "TableJoin", "StreamJoin"),
-        *("Dropped", "WindowResult", "remembered", "Remembered", "ProducerMark", "RootSeen", "SequenceSeen"),
-        *("Sighting", "FirstSeen"),
-    ),
-    "sqe_chain.adapters": ("open_store", "SCHEMES", "Address"),
-    "sqe_chain.adapters.kafka": ("KafkaLog", "load_config"),
-    "sqe_chain.adapters.memory": ("MemoryLog",),
-    "sqe_chain.codecs": (
-        *("Codec", "Field", "FieldKind", "Shape", "register", "codec_for", "codec_named", "codec_name"),
-    ),
-    "sqe_chain.flow": ("Aggregation",),
-    "sqe_chain.testing": (
-        *("MemoryStore", "Zombie", "SteppingClock", "ValueChanged", "Crash", "Proof", "Finding"),
-    ),
-    "sqe_chain.chain": ("read_lane", "written_lane", "root_position", "next_position", "stored_epoch"),
-    "sqe_chain.envelope.replays": ("PartitionMarks", "process_id", "read_sqe_key", "murmur_hash_64a"),
-    "sqe_chain.envelope.partitioner": ("murmur2", "partition_of", "key_of_each", "cell_of", "key_bytes"),
-    "sqe_chain.ext.tables": (
-        *("open_table", "Table", "Scan", "Compaction", "Column", "TableSchema"),
-        *("Memtable", "Flushed", "ChunkIndex", "ChunkInfo", "ChunkName", "chunk_id", "ReaderOffsets"),
-        *("Description", "StatePartition"),
-    ),
-    "sqe_chain.ext.files": ("FileRows", "Row", "FileLoad", "FilesLog", "FileSource"),
-    "sqe_chain.ext.telemetry": ("trace_headers",),
-    "sqe_chain.ext.wal": (
-        *("DurableProducer", "Receipt", "Pending", "Status", "Limits", "sequence_of", "epoch_of", "log_of"),
-        *("WriteAheadLog", "Record", "Entry", "Publisher", "Files", "LocalFiles", "MemoryFiles"),
-    ),
-    "sqe_chain.ext.wal.metrics": ("ProducerMetrics",),
-}
-"""Module -> names for extensions and programs without flows: one page has the first sentence of each."""
-
-INTERFACES = (
-    "sqe_chain.ports",
-    "sqe_chain.stages",
-    "sqe_chain.adapters",
-    "sqe_chain.codecs",
-    "sqe_chain.testing",
-)
-"""Modules for extensions: each name has a sentence. Of the others the page lists the names."""
 
 _SHOWN = {name for modules in PAGES.values() for names in modules.values() for name in names}
 _ELSEWHERE = _SHOWN.union({"Topology", "ChainError"}, *BRIEF.values())
 """Base classes whose members are not repeated: they have their own entries, or are not for users."""
 
-MENTIONED_ONCE = ("- `FlowError`: ", "- `ConfigurationError`: ", "- `ChainError`: ")
-"""What nearly every declaration, or call, may raise: the index mentions it once."""
-
-OFTEN = ("--traceback", "--log-json", "--json", "--kafka-config")
-"""Options of nearly all commands: their lists do not repeat them."""
-
-GIVEN = (
-    *("Stream", "Stage", "Filter", "WindowStage", "CustomStage", "Context", "Timer"),
-    *("RunningService", "States", "TableFlushed", "Envelope", "Zombie", "Proof", "Finding"),
-)
-"""Classes that a user gets and never makes."""
-
 LINE = 90
 """Characters of a call that fits on a line."""
 
-FLOW = "MODULE:FLOW"
-"""The argument that most commands take."""
-
-_SECTION = re.compile(r"(Args|Attributes|Returns|Raises|Yields):$")
 _UNQUOTED = re.compile(r"(?<=: )'([^']*)'|(?<=-> )'([^']*)'")
 _ROW = re.compile(r"^- `([\w, *]+)`: ", re.MULTILINE)
 _ROW_OF_ARGUMENT = re.compile(r"^- `(\*{0,2}\w+): .*`: ")
 SEVERAL, SHORT = 3, 6
 """Entries that have an argument alike, and words of one that is not worth a reference."""
-_FIELD = re.compile(r"(\*{0,2}[\w, ()]+?):\s+(.*)")
 
 
 def pages() -> dict[str, str]:
     """File name -> text of every page."""
     made = {f"{name}.md": _page(name) for name in PAGES}
     made["sqe_chain.errors.md"] = _errors_page()
-    made["command.md"] = _command_page()
+    made["command.md"] = command_page(NOTE)
     made["extending.md"] = _brief_page()
     made["index.md"] = _index(sorted(made))
     linked = {name: re.sub(r"\bdocs/([\w-]+)\.md\b", r"[\1](../\1.md)", text) for name, text in made.items()}
@@ -396,155 +276,6 @@ class _Ellipsis:
 
     def __repr__(self) -> str:
         return "..."
-
-
-def markdown(doc: str) -> str:
-    """A Google-style docstring as Markdown."""
-    out: list[str] = []
-    lines = doc.replace("``", "`").splitlines()
-    index = 0
-    while index < len(lines):
-        line = lines[index]
-        section = _SECTION.match(line)
-        if section:
-            index, body = _block(lines, index + 1)
-            rows = [row for row in _fields(body, section.group(1)) if not row.startswith(MENTIONED_ONCE)]
-            out += [f"**{section.group(1)}**", "", *rows, ""] if rows else []
-        elif line.startswith((">>>", "    ")) and (not out or out[-1] == "" or line.startswith(">>>")):
-            index, body = _example(lines, index)
-            out += ["```text", *body, "```", ""]
-        else:
-            out.append(line)
-            index += 1
-    return "\n".join(out).strip()
-
-
-def _block(lines: list[str], index: int) -> tuple[int, list[str]]:
-    """The indented lines from here, and where they end."""
-    start = index
-    while index < len(lines) and (not lines[index] or lines[index].startswith(" ")):
-        index += 1
-    return index, [line[4:] for line in lines[start:index]]
-
-
-def _example(lines: list[str], index: int) -> tuple[int, list[str]]:
-    """Lines of an example or a drawing: until text at the margin follows an empty line."""
-    start, doctest = index, lines[index].startswith(">>>")
-    while index < len(lines) and (
-        lines[index].startswith("    ")
-        or (doctest and lines[index])
-        or (not lines[index] and index + 1 < len(lines) and lines[index + 1].startswith("    "))
-    ):
-        index += 1
-    return index, inspect.cleandoc("\n" + "\n".join(lines[start:index])).splitlines()
-
-
-def _fields(body: list[str], section: str) -> list[str]:
-    """`name: text` entries as a list; lines with more indentation continue an entry."""
-    rows: list[str] = []
-    for line in body:
-        entry = _FIELD.match(line) if section != "Returns" else None
-        if entry and not line.startswith(" "):
-            rows.append(f"- `{entry.group(1)}`: {entry.group(2)}")
-        elif not line.strip():
-            continue
-        elif (line.startswith(" ") and rows) or (rows and section == "Returns"):
-            rows[-1] += f" {line.strip()}"
-        else:
-            rows.append(f"- {line.strip()}")
-    return rows
-
-
-# --- the command ------------------------------------------------------------------------------------
-
-
-def _command_page() -> str:
-    root: Any = typer.main.get_command(application())
-    commands = dict(_leaves(root, ""))
-    takers = Counter(
-        (_names(option), _row(option))
-        for command in commands.values()
-        for option in _options(command)
-        if not _is_required_kafka(option)
-    )
-    most = {name: row for (name, row), count in reversed(takers.most_common()) if count > 1}
-    shared = [row for name, row in takers if most.get(name) == row]
-    parts = [
-        "# The command `sqe-chain`",
-        NOTE,
-        root.help or "",
-        f"`{FLOW}` names the flow, as in `services.fastening:totals`.",
-        "Some options may also be set in the environment, under the name given with them.",
-        *(_command(f"sqe-chain {name}", command, shared) for name, command in commands.items()),
-        "\n".join(("## Options of several commands", "", *shared)),
-    ]
-    return "\n\n".join(parts)
-
-
-def _leaves(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - typer's own classes
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from _leaves(command, f"{prefix}{name} ")
-        else:
-            yield f"{prefix}{name}", command
-
-
-def _options(command: Any) -> list[Any]:  # noqa: ANN401 - typer's own classes
-    return [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
-
-
-def _is_required_kafka(option: Any) -> bool:  # noqa: ANN401 - typer's own classes
-    return bool(option.required) and option.opts[0] == "--kafka"
-
-
-def _row(option: Any) -> str:  # noqa: ANN401 - typer's own classes
-    return f"- {_names(option)}: {_cell(option)}"
-
-
-def _command(name: str, command: Any, shared: Sequence[str]) -> str:  # noqa: ANN401 - typer's own classes
-    arguments = [p for p in command.params if p.param_type_name == "argument"]
-    usage = " ".join((name, *(p.metavar or p.name.upper() for p in arguments)))
-    rows = [f"- `{p.metavar or p.name.upper()}`: {_cell(p)}" for p in arguments if p.metavar != FLOW]
-    needs_kafka = any(map(_is_required_kafka, _options(command)))
-    shown = [option for option in _options(command) if not _is_required_kafka(option)]
-    rows += [row for row in map(_row, shown) if row not in shared]
-    others = [f"`{o.opts[0]}`" for o in shown if _row(o) in shared and o.opts[0] not in OFTEN]
-    if needs_kafka:
-        others.insert(0, "`--kafka` (required)")
-    table = ["", *rows] if rows else []
-    return "\n".join(
-        (
-            f"## `{usage}`",
-            "",
-            inspect.cleandoc(command.help or ""),
-            *table,
-            "",
-            f"[Also](#options-of-several-commands): {', '.join(others)}." if others else "",
-        )
-    )
-
-
-def _names(option: Any) -> str:  # noqa: ANN401 - typer's own classes
-    takes = "" if option.is_flag else option.metavar or _choices(option)
-    return ", ".join(f"`{name} {takes}`".replace(" `", "`") for name in option.opts)
-
-
-def _choices(option: Any) -> str:  # noqa: ANN401 - typer's own classes
-    """The values of an option that takes one of a few."""
-    found: list[str] = re.findall(r"'([^']+)'", str(option.type_descriptor.annotation))
-    return "|".join(found)
-
-
-def _cell(parameter: Any) -> str:  # noqa: ANN401 - typer's own classes
-    said = [getattr(parameter, "help", "") or ""]
-    default = parameter.default
-    if default not in (None, False, ()) and not callable(default):
-        said.append(f"Default `{default}`.")
-    if parameter.required and parameter.param_type_name == "option":
-        said.append("Required.")
-    if parameter.envvar:
-        said.append(f"`{parameter.envvar}`")
-    return " ".join(part for part in said if part)
 
 
 def main() -> None:
