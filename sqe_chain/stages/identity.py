@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from hashlib import sha256
 from typing import Final
@@ -58,15 +58,15 @@ def row_of(identity: Identity, record: Record) -> bytes | None:
     return SHORT + name if len(name) <= LONGEST_SHORT else LONG + sha256(name).digest()
 
 
-def rows_of(identity: Identity, records: Iterable[Record]) -> Iterator[bytes]:
-    """Those names, each once. A record for which the user's `identity` fails has none: `accept` will raise."""
-    seen: set[bytes] = set()
+def rows_of(row_of_record: Callable[[Record], bytes | None], records: Iterable[Record]) -> list[bytes]:
+    """The rows of records, each once. A record for which the user's function fails has none: `accept` will raise."""
+    rows: dict[bytes, None] = {}
     for record in records:
         with suppress(Exception):
-            row = row_of(identity, record)
-            if row is not None and row not in seen:
-                seen.add(row)
-                yield row
+            row = row_of_record(record)
+            if row is not None:
+                rows[row] = None
+    return list(rows)
 
 
 def _bytes(id_of_record: object) -> bytes:

@@ -7,6 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 from sqe_chain.flow.stored import unreadable
 from sqe_chain.flow.table import RowTable
+from sqe_chain.stages.table import write_row
 from sqe_chain.stages.timetable import Timetable
 
 Content = TypeVar("Content")
@@ -62,11 +63,7 @@ class LiveRows(Generic[Content]):
     def write(self) -> None:
         """Write changed rows, in the order of their names, and forget all live objects."""
         for row in sorted(self._changed):
-            content, stored = self._written(self._live[row]), self._table.get(row)
-            if content is None and stored is not None:
-                self._table.delete(row)
-            elif content is not None and content != stored:
-                self._table.put(row, content)
+            write_row(self._table, row, self._written(self._live[row]))
         self._changed.clear()
         self._live.clear()
 

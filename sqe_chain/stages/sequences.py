@@ -49,6 +49,7 @@ from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.stage_kind import StageTraits
 from sqe_chain.flow.table import RowTable
+from sqe_chain.stages.identity import rows_of
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.provenance import input_row, is_sibling, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict, dropped
@@ -123,8 +124,7 @@ class StaleSequences:
 
     def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
         """The rows that `accept` will ask for: one for each scope."""
-        rows = (self._row_if_sound(record) for record in records)
-        return list(dict.fromkeys(row for row in rows if row is not None))
+        return rows_of(self._row, records)
 
     def accept(self, record: Record) -> Verdict:
         """Decide one record.
@@ -206,12 +206,6 @@ class StaleSequences:
             detail=detail,
             dead_letter=self._malformed == "dead_letter",
         )
-
-    def _row_if_sound(self, record: Record) -> bytes | None:
-        try:
-            return self._row(record)
-        except Exception:  # noqa: BLE001 - `accept` says what is wrong
-            return None
 
     def _row(self, record: Record) -> bytes | None:
         """The row of a record's scope and producer; None when it has no scope."""

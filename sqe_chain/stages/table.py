@@ -1,10 +1,19 @@
-"""A table of rows in memory; for the rule of its rows see `sqe_chain.flow.table`."""
+"""Rows are written in one way; and a table of them in memory. For the rule of rows see `sqe_chain.flow.table`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
 from sqe_chain.flow.table import RowTable
+
+
+def write_row(table: RowTable, row: bytes, content: bytes | None) -> None:
+    """Set the content of a row, or remove it with None, unless it is as it is to be."""
+    stored = table.get(row)
+    if content is None and stored is not None:
+        table.delete(row)
+    elif content is not None and content != stored:
+        table.put(row, content)
 
 
 class MemoryTable(RowTable):

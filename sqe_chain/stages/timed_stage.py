@@ -140,7 +140,7 @@ class RememberingStage(TimedStage, Generic[Item]):
 
     def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
         """The rows that `accept` will read for these records."""
-        return rows_of(self._identity, records)
+        return rows_of(self._row, records)
 
     def finish(self, now_ms: int) -> None:
         self._expiring.finish(row for _, row in self._timetable.take_due())

@@ -41,6 +41,7 @@ from zlib import crc32
 from sqe_chain._proto.windows_pb2 import ClockRow, IndexRow, ManifestRow
 from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.stream_time import JumpGuard, StreamTime
+from sqe_chain.stages.table import write_row
 
 MANIFEST: Final = b"a"
 INDEX: Final = b"b"
@@ -233,16 +234,9 @@ class Timetable:
             clock.group += 1
             clock.group_records = 0
         manifest = ManifestRow(buckets=[self._buckets[end_ms] for end_ms in sorted(self._buckets)])
-        self._write(self._names.manifest, manifest.SerializeToString(deterministic=True))
-        self._write(self._names.clock, clock.SerializeToString(deterministic=True))
+        write_row(self._table, self._names.manifest, manifest.SerializeToString(deterministic=True) or None)
+        write_row(self._table, self._names.clock, clock.SerializeToString(deterministic=True) or None)
         self._begin()
-
-    def _write(self, row: bytes, content: bytes) -> None:
-        stored = self._table.get(row)
-        if content and content != stored:
-            self._table.put(row, content)
-        elif not content and stored is not None:
-            self._table.delete(row)
 
     def _open(self, now_ms: int) -> None:
         """Read the listings of every bucket in which something is due; skip those that were due in an earlier batch."""
@@ -307,8 +301,7 @@ class Timetable:
                 rows += _index_rows(self._names.listings, bucket)
         self._table.load(rows)
         for row in rows:
-            if self._table.get(row) is not None:
-                self._table.delete(row)
+            write_row(self._table, row, None)
 
     def _end_of(self, due_ms: int) -> int:
         return due_ms + (self._phase_ms - due_ms) % self._bucket_ms

@@ -30,6 +30,7 @@ from sqe_chain.stages.live_rows import ExpiringRows
 from sqe_chain.stages.own_values import OwnValues, state_left
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict, dropped
 from sqe_chain.stages.stream_time import JumpGuard
+from sqe_chain.stages.table import write_row
 from sqe_chain.stages.timed_stage import MONTH_GUARD, KeyedStage
 from sqe_chain.stages.user_code import RunError
 from sqe_chain.stages.window_rows import (
@@ -228,8 +229,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         if self._views is not None:
             self._views.finish(self._expiring.at, retained, expired)
         for row in expired:
-            if self._table.get(row) is not None:
-                self._table.delete(row)
+            write_row(self._table, row, None)
         self._expiring.finish(row for row in self._due if row.startswith(OPEN))
         super().finish(now_ms)
         self._due.clear()
