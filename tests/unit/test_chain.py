@@ -122,6 +122,21 @@ def test_epochs_are_stored_plus_one(reported: int | None, stored: int) -> None:
     assert stored_epoch(reported) == stored
 
 
+@pytest.mark.parametrize(("stored", "reported"), [(0, None), (1, 0), (8, 7)])
+def test_a_link_shows_programs_the_epoch_that_clients_report(stored: int, reported: int | None) -> None:
+    assert replace(SECOND, leader_epoch=stored).to_json() == {
+        "topic": "robot.ok",
+        "topic_id": "6b" * 16,
+        "partition": 1,
+        "offset": 40,
+        "leader_epoch": reported,
+        "output": "totals/lines",
+        "shard": 5,
+        "ordinal": 3,
+        "of": 4,
+    }
+
+
 def test_a_chain_of_33_links_is_refused_and_one_of_32_is_not() -> None:
     longest = Chain((FIRST,) * MAX_LINKS)
     assert len(longest.position()) == MAX_POSITION_LENGTH
