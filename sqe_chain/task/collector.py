@@ -49,6 +49,8 @@ class RunColumns:
     def taken(self) -> RunColumns:
         """All of them, and forget them."""
         columns = RunColumns(self.keys[:], self.values[:], self.paths[:], self.inputs[:])
+        if not len(columns.keys) == len(columns.values) == len(columns.paths) == len(columns.inputs):
+            raise AssertionError("a unit was added in part: values would go under the keys of others")
         self.clear()
         return columns
 

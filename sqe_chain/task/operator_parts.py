@@ -69,8 +69,11 @@ def takers(flow: CompiledFlow, nodes: Iterable[Node]) -> int:
 
 
 def columns(n: int, key: str | None, value: str, path: str | None) -> str:
-    """The text that appends a unit of a run to the columns of a node."""
-    return f"keys{n}({key}); values{n}({value}); paths{n}({path}); inputs{n}(i)"
+    """The text that appends a unit of a run to the columns of a node. If the codec refuses the value, it appends nothing.
+
+    The value comes first: nothing else may fail. Else the columns would not fit together from the next unit on.
+    """
+    return f"values{n}({value}); keys{n}({key}); paths{n}({path}); inputs{n}(i)"
 
 
 def holds(n: int, call: str) -> str:

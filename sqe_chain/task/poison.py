@@ -38,6 +38,18 @@ _LIBRARIES: Final = tuple(
 )
 
 
+class Judged(Exception):
+    """A failure that is described already: what failed goes on to other records, and its variables with it.
+
+    Args:
+        exclusion: how its input is skipped.
+    """
+
+    def __init__(self, exclusion: Exclusion) -> None:
+        super().__init__(exclusion.text)
+        self.exclusion = exclusion
+
+
 def exclusion_of(
     flow: CompiledFlow,
     origin: Origin,
@@ -57,6 +69,8 @@ def exclusion_of(
     Raises:
         PoisonError: the policy is `stop`. An error that is one keeps its class.
     """
+    if isinstance(error, Judged):
+        return error.exclusion
     raised = error.raised if isinstance(error, UserCodeError) else error
     name, text = type(raised).__name__, text_of(raised).rstrip(".")
     if flow.poison == "stop":

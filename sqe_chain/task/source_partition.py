@@ -30,7 +30,7 @@ from sqe_chain.task.gate import Gate, TimeFacts
 from sqe_chain.task.inputs import stretches
 from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.parking import Discarded, Following, ParkedKeys, ParkedRecord, discarded
-from sqe_chain.task.poison import dead_letter, exclusion_of
+from sqe_chain.task.poison import Judged, dead_letter, exclusion_of
 from sqe_chain.task.records import Records
 from sqe_chain.task.results import Job, PartitionEnd, Portion
 from sqe_chain.task.shuffling import Shuffle, ShuffledUnits
@@ -254,8 +254,13 @@ class SourcePartition:
 
     def _note(self, records: Records, number: int, error: Exception) -> bool:
         """Note that user code has failed on a record. Returns whether the others need not be tried."""
-        records.failures.setdefault(number, error)
-        return self.flow.poison == "stop"
+        if self.flow.poison == "stop":
+            records.failures.setdefault(number, error)
+            return True
+        if number not in records.failures:
+            origin = records.origin(number)
+            records.failures[number] = Judged(exclusion_of(self.flow, origin, error, key=origin.key))
+        return False
 
     def _drop_failed(self, records: Records, values: Sequence[Any]) -> list[Any]:
         """Forget the payloads of records that have failed; returns the values of the others."""

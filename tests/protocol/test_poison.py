@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
+from sqe_chain import settings_of
 from sqe_chain.chain import Coordinates
 from sqe_chain.envelope.message import parse_head, republish, wrap
 from sqe_chain.envelope.wire import sealed
@@ -415,3 +417,49 @@ def test_an_empty_key_in_an_envelope_is_the_key(block: int) -> None:
     rehearsal.run_until_caught_up()
     counts = {key: len(text.split()) for key, text in stored_words(rehearsal, "all").items()}
     assert counts == {"": 3, "other": 3}
+
+
+def with_time(event: dict[str, Any]) -> dict[str, Any]:
+    return {**event, "at": object() if event["n"] % 3 == 0 else None}
+
+
+def with_ratio(event: dict[str, Any]) -> dict[str, Any]:
+    return {**event, "ratio": float("nan") if event["n"] % 3 == 0 else 0.5}  # JSON has no NaN
+
+
+def remember(state: dict[str, Any], event: dict[str, Any]) -> None:
+    state.setdefault("seen", []).append(event["n"])
+
+
+@pytest.mark.parametrize("policy", ["dead_letter", "skip", "park"])
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_value_that_its_codec_refuses_leaves_the_others_with_their_own_keys(
+    policy: PoisonPolicy, in_place: bool
+) -> None:
+    flow = Flow("ratios", poison=policy, state_partitions=1)
+    events = flow.source("events", dict, raw=True).map(with_ratio)
+    events.aggregate("by-name", key=lambda event: event["name"], state=dict, fold=remember)
+    rehearsal = Rehearsal(flow, settings=settings_of(in_place=in_place, max_excluded_share=1))
+    for n in range(12):
+        rehearsal.feed("events", {"name": f"R{n}", "n": n}, key=f"R{n}")
+    rehearsal.run_until_caught_up()
+    assert rehearsal.states("by-name") == {f"R{n}".encode(): {"seen": [n]} for n in range(12) if n % 3}
+    if policy == "dead_letter":
+        texts = [
+            str(dict(letter.headers() or [])["sqe-text"])
+            for letter in rehearsal.log.records("ratios.dead-letters")
+        ]
+        assert [f"R{n}" in text for n, text in zip((0, 3, 6, 9), texts, strict=True)] == [True] * 4
+
+
+def test_a_value_that_map_batches_cannot_get_leaves_the_others_with_their_own_keys() -> None:
+    flow = Flow("ratios", poison="skip")
+    schema = pa.schema([("name", pa.string()), ("n", pa.int64())])
+    rows = flow.source("events", dict, raw=True).map(with_time)
+    rows.map_batches(lambda batch: batch, schema, columns=schema).to("out", partitions=1)
+    rehearsal = Rehearsal(flow, settings=settings_of(max_excluded_share=1))
+    for n in range(12):
+        rehearsal.feed("events", {"name": f"R{n}", "n": n}, key=f"R{n}")
+    rehearsal.run_until_caught_up()
+    published = [(out.key, out.payload_as(dict)["n"]) for out in rehearsal.published("out")]
+    assert published == [(f"R{n}".encode(), n) for n in range(12) if n % 3]

@@ -9,6 +9,17 @@ from tests.lab.mutants.mutant import mutant
 
 MUTANTS: Final = (
     mutant(
+        "a value that its codec refuses leaves its key behind, and all later values go under the keys of others",
+        (
+            "columns",
+            replace(
+                "f'values{n}({value}); keys{n}({key}); paths{n}({path}); inputs{n}(i)'",
+                "f'keys{n}({key}); values{n}({value}); paths{n}({path}); inputs{n}(i)'",
+            ),
+        ),
+        killed_by="protocol/test_poison::test_a_value_that_its_codec_refuses_leaves_the_others_with_their_own_keys",
+    ),
+    mutant(
         "a redo without a shuffle forgets keys that belong to another state partition",
         ("Level.fold", before("self._report.mispartitioned += work.take(run)", "if work.done:\n    return")),
         killed_by="test_redo_without_shuffle::test_a_key_that_lies_elsewhere_is_not_forgotten_when_its_neighbour_is_done",
