@@ -13,6 +13,7 @@ from rich.text import Text
 from sqe_chain.cli.console import ERR, print_json, print_table, utc
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import JsonOption, KafkaIfNeeded, Stores, command
+from sqe_chain.cli.values import flow_name
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.errors.safe_text import one_line
 from sqe_chain.operations.forget import ForgetFlow, KnownFlow, known_flows
@@ -61,6 +62,7 @@ def forget(
     that read files and publish nothing need no --kafka. It forgets a flow with all of its readers. Published records stay
     without --topics. A new flow of the same name starts over, and readers of its outputs count them again.
     """
+    flow_name(name)
     with _opened(servers) as stores:
         log = None if kafka.kafka is None else open_log(kafka.kafka, kafka.kafka_config)
         if (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from sqe_chain.errors import ConfigurationError, FlowError
-from sqe_chain.flow.declaration import check_topic
+from sqe_chain.flow.declaration import TOPIC_LENGTH, check_name
 
 _PAIRS = re.compile("([0-9a-fA-F]{2})*")
 _NAMED = re.compile(r"([A-Za-z0-9._-]+)=(.*)", re.DOTALL)
@@ -25,8 +25,21 @@ def topic_name(text: str) -> str:
     Raises:
         ConfigurationError: Kafka does not allow this name.
     """
+    return _name("topic", text)
+
+
+def flow_name(text: str) -> str:
+    """A valid name of a flow, of its readers or of an attempt to rebuild it.
+
+    Raises:
+        ConfigurationError: no store takes this name.
+    """
+    return _name("flow", text)
+
+
+def _name(what: str, text: str) -> str:
     try:
-        check_topic(text, "the command line")
+        check_name(what, text, "the command line", TOPIC_LENGTH)
     except FlowError as error:
         raise ConfigurationError(str(error)) from None
     return text
@@ -69,10 +82,15 @@ def key_named(text: str) -> bytes:
     """A key as it is written on the command line: text, or 0x and hexadecimal digits.
 
     Raises:
-        ConfigurationError: what follows 0x is not hexadecimal.
+        ConfigurationError: what follows 0x is not hexadecimal, or the text is not UTF-8.
     """
     if not text.startswith("0x"):
-        return text.encode()
+        try:
+            return text.encode()
+        except UnicodeEncodeError:
+            raise ConfigurationError(
+                f"key {text!r}: not UTF-8. Expected text, or 0x and hexadecimal digits. Give its bytes after 0x"
+            ) from None
     if not _PAIRS.fullmatch(text, 2):
         raise ConfigurationError(f"key {text!r}. Expected hexadecimal digits in pairs after 0x")
     return bytes.fromhex(text[2:])

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from types import ModuleType
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from sqe_chain.adapters.memory import MemoryLog
@@ -73,3 +74,9 @@ def test_its_topics_go_where_that_is_asked_for(
     done = command("flows", "forget", "cli-counts", *KAFKA, "--store", store, "--topics", "--yes")
     assert "deleted topics: totals" in done.stderr
     assert log.describe(["totals", "words"]).keys() == {"words"}
+
+
+@pytest.mark.parametrize("name", ["", "cli counts", "words[0]", "n\u00f6"])
+def test_what_is_no_name_of_a_flow_is_refused(command: Command, store: str, name: str) -> None:
+    refused = command("flows", "forget", name, "--yes", "--store", store)
+    assert (refused.exit_code, f"flow name {name!r}" in refused.stderr.replace("\n", " ")) == (2, True)

@@ -30,6 +30,11 @@ def test_examples_run(module: ModuleType) -> None:
     assert result.failed == 0
 
 
+def test_a_key_that_is_not_utf_8_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="not UTF-8"):
+        values.key_named("\udcff")
+
+
 @pytest.mark.parametrize(
     ("text", "milliseconds"),
     [
