@@ -88,7 +88,7 @@ def test_declared_aggregates_are_made_again_from_their_description() -> None:
         "for stage in flow.stages:\n"
         "    state = stage.codec.new()\n"
         "    stage.stage_kind.fold.function(state, value)\n"
-        "    print(stage.key(value), stage.codec.encode(state).decode())\n"
+        "    print(stage.key.function(value), stage.codec.encode(state).decode())\n"
         "    try: stage.stage_kind.fold.function(state, {'n': 'x', 'm': 0})\n"
         "    except Exception as error: print(error)\n"
     )
