@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,7 +34,7 @@ def check_new(file: Path) -> None:
 
 @contextmanager
 def write_whole(file: Path) -> Iterator[Path]:
-    """The path of a temporary file to write to. It is renamed at the end; after an error nothing is left.
+    """The path of a temporary file to write to. It is renamed at the end, when it is on the disk; after an error nothing is left.
 
     Raises:
         ConfigurationError: it cannot be written.
@@ -42,10 +43,22 @@ def write_whole(file: Path) -> Iterator[Path]:
     with _refusals(file):
         try:
             yield partial
+            _sync(partial)
             partial.rename(file)
+            with suppress(OSError):  # some file systems cannot, for directories
+                _sync(file.parent)
         finally:
             with suppress(OSError):
                 partial.unlink()
+
+
+def _sync(path: Path) -> None:
+    """Return when a file, or the names in a directory, are on the disk: who has an export may delete the states."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def open_text(file: Path, mode: Literal["r", "w"], *, compressed: bool) -> IO[str]:

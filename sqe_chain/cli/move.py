@@ -114,9 +114,17 @@ def export_in(file: Path) -> Iterator[Iterator[str]]:
     Raises:
         ConfigurationError: there is no such file, or it cannot be read.
     """
-    if not file.is_file():
-        raise ConfigurationError(f"{file}: no such file. Expected one that `sqe-chain export` has written")
-    with open_text(file, "r", compressed=file.suffix == ".gz") as lines:
+    try:
+        if not file.is_file():
+            raise ConfigurationError(
+                f"{file}: no such file. Expected one that `sqe-chain export` has written"
+            )
+        opened = open_text(file, "r", compressed=file.suffix == ".gz")
+    except OSError as error:
+        raise ConfigurationError(
+            f"{file} cannot be read as an export: {error.strerror}. Give a file that this user may read"
+        ) from error
+    with opened as lines:
         yield _readable_lines(file, lines)
 
 
