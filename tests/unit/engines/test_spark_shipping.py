@@ -74,7 +74,7 @@ def test_a_worker_elsewhere_runs_what_was_shipped(user_module: ModuleType, tmp_p
         flow = pickle.loads(pathlib.Path({str(packed)!r}).read_bytes()).unpack()
         _, double, stage = flow.nodes
         total = stage.codec.python_type(value=1)
-        stage.stage_kind.fold.function(total, double.function(stage.codec.python_type(value=20)))
+        stage.stage_kind.fold.function(total, double.function.function(stage.codec.python_type(value=20)))
         import importlib.resources, shipped_flows
         files = sorted(entry.name for entry in importlib.resources.files(shipped_flows).iterdir())
         print(total.value, flow.name, shipped_flows.__file__.startswith({session.sent[0]!r}), "large.bin" in files, "data.txt" in files)
