@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from sqe_chain.chain import Coordinates, read_lane, root_position
+from sqe_chain.chain import Coordinates, read_lane, root_order, root_position
 from sqe_chain.codecs import Codec
 from sqe_chain.envelope.message import read
 from sqe_chain.ports import Headers
@@ -60,7 +60,7 @@ def records_of(
             spot=Spot(lane, position + index.to_bytes(4, "big")),
             headers=headers,
             root=(root.topic, root.topic_id, root.partition),
-            root_position=position,
+            root_position=root_order(position, lambda: envelope.chain),
         )
         for index, payload_value in enumerate(envelope.payloads_as(payload, codec))
         if payload_value is not None

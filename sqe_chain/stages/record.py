@@ -59,7 +59,7 @@ class Record:
         headers: its Kafka headers.
         root: root topic, root topic id, root partition: where the event was first written.
         root_position: its position, for comparison along the root alone: leader epoch and offset of the root, then
-            the ordinal of every link. Comparable within one root, except for trailing ordinals of 0.
+            the ordinal of every link that made several envelopes. Comparable within one root.
         place_ms: its place in the order of times, which the flow has decided; None: nobody has, so stages do.
     """
 

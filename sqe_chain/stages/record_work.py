@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 from sqe_chain._proto.dropped_pb2 import Dropped
+from sqe_chain.chain import root_order
 from sqe_chain.codecs import codec_for
 from sqe_chain.errors import EnvelopeError, FlowError, PoisonError
 from sqe_chain.flow.context import Context, Origin
@@ -266,7 +267,8 @@ class RecordWork(StageWork):
             place_ms=None if origin.order_ms < 0 else origin.order_ms,
         )
         if self._needs_root:
-            record.root, record.root_position = self._root(origin), origin.position
+            record.root = self._root(origin)
+            record.root_position = root_order(origin.position, lambda: Context(origin, None, 0).chain)
         return record
 
     def _root(self, origin: Origin) -> tuple[str, bytes, int]:

@@ -16,14 +16,15 @@ A position is leader epoch and offset of the root, then the ordinals of every li
 
 The engine's marks compare along a lane, the path with every topic id on it. This rule compares roots alone, so it also knows
 what reaches a service on another path. Then a topic in between was deleted and filled again, or a republisher was renamed, added
-or removed. Trailing ordinals of 0 do not count, so a one-to-one republisher
-at the end of the path changes nothing.
+or removed. The ordinal of a link that made one envelope of one does not count (`sqe_chain.chain.root_order`). So a republisher
+that makes one of one changes nothing, wherever it is on the path.
 
 **Correct only where each key's events keep their root's order**, on whatever paths they come:
 
 * all services in between keep the order of each key (they need not keep that of partitions);
 * all events of one root message and key take the same path, in the order of their ordinals. Two outputs that both reach this
-  filter make the same positions, and the second would be dropped. So would a part of a fan-out that another topic overtakes.
+  filter make the same positions, and the second would be dropped. So would a part of a fan-out that another topic overtakes;
+* all paths carry several values of one input in the same way: in one envelope, or with `carrier="headers"` in several records.
 
 Elsewhere, rely on the lanes. Values that come from one message (a collection, a flat-map in this flow) have one
 position on the root; each of these siblings passes once.
@@ -43,7 +44,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from sqe_chain._proto.filters_pb2 import RootMark, RootMarks
-from sqe_chain.chain import ORDINAL_LENGTH, ROOT_LENGTH, root_position
+from sqe_chain.chain import cut_position, root_position
 from sqe_chain.errors import PoisonError, TooManyLanes
 from sqe_chain.flow.declaration import check_choice, check_int
 from sqe_chain.flow.table import RowTable
@@ -57,7 +58,6 @@ MAX_ROOTS: Final = 64
 """Roots of one key."""
 
 _KEY: Final = b"key/"
-_ZERO: Final = bytes(ORDINAL_LENGTH)
 _EPOCH_LENGTH: Final = len(root_position(0, 0)) - 8
 
 
@@ -149,15 +149,8 @@ class RootReplays:
         return marks.marks.add(topic=topic, topic_id=topic_id, partition=partition)
 
     def _position(self, record: Record) -> bytes:
-        position = _cut(record.root_position)
+        position = cut_position(record.root_position)
         return position[_EPOCH_LENGTH:] if self._exact else position
-
-
-def _cut(position: bytes) -> bytes:
-    """Without trailing ordinals of 0: a republisher that makes one message of one adds nothing to compare."""
-    while len(position) > ROOT_LENGTH and position.endswith(_ZERO):
-        position = position[:-ORDINAL_LENGTH]
-    return position
 
 
 def _read(content: bytes | None) -> RootMarks:

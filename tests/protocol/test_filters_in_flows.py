@@ -242,6 +242,46 @@ def test_a_writer_for_sqe_that_cannot_keep_its_marks_stops(monkeypatch: pytest.M
         writer.batch()
 
 
+@pytest.mark.parametrize("first", ["", "before", "behind", "both"])
+@pytest.mark.parametrize("then", ["", "before", "behind", "both"])
+def test_a_service_that_is_added_or_removed_anywhere_on_a_path_changes_no_root(first: str, then: str) -> None:
+    """Both paths split each order into its lines; one of one is made before or behind that, or not."""
+
+    def line_key(line: dict[str, str]) -> str:
+        return line["sku"]
+
+    def remember(state: dict[str, list[str]], line: dict[str, str]) -> None:
+        state.setdefault("seen", []).append(line["order"])
+
+    counting = Flow("counting", state_partitions=1)
+    fresh = counting.source("lines", dict).drop_replays("fresh", by="key")
+    fresh.aggregate("per-sku", key=line_key, state=dict, fold=remember)
+    service = Rehearsal(counting, partitions={"lines": 1})
+    origin = Flow("origin")
+    origin.source("orders", dict, raw=True).to("copied", partitions=1)
+    orders_of = Rehearsal(origin, log=service.log)
+    for order in ("1", "2"):
+        orders_of.feed("orders", {"lines": [{"sku": sku, "order": order} for sku in "ABC"]}, key=order)
+    for name, way in (("first", first), ("then", then)):
+        topic, lines = "orders", "lines"
+        if way in ("before", "both"):
+            clean, topic = Flow(f"{name}-clean"), f"{name}.cleaned"
+            clean.source("orders", dict, raw=True).to(topic, partitions=1)
+            Rehearsal(clean, log=service.log).run_until_caught_up()
+        if way in ("behind", "both"):
+            lines = f"{name}.split"
+        split = Flow(f"{name}-split")
+        orders = split.source(topic, dict, raw=topic == "orders")
+        orders.flat_map(lambda order: order["lines"]).to(lines, key=line_key, partitions=1)
+        Rehearsal(split, log=service.log).run_until_caught_up()
+        if lines != "lines":
+            copy = Flow(f"{name}-copy")
+            copy.source(lines, dict).to("lines", key=line_key, partitions=1)
+            Rehearsal(copy, log=service.log).run_until_caught_up()
+    service.run_until_caught_up()
+    assert service.states("per-sku") == {sku: {"seen": ["1", "2"]} for sku in (b"A", b"B", b"C")}
+
+
 def test_keys_remember_the_root_they_have_reached() -> None:
     """A topic in between that was filled again brings old roots on a new lane."""
     service = service_of(lambda words: words.drop_replays("roots", by="key"), "roots")
