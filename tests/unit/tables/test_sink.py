@@ -26,7 +26,7 @@ from sqe_chain.ext.tables.memtable import Memtable
 from sqe_chain.ext.tables.reading import open_table
 from sqe_chain.ext.tables.sink import TableSink
 from sqe_chain.ports import Flush, SinkState
-from tests.support.written_tables import Narrower, Row, claim_of
+from tests.support.written_tables import Narrower, Row, Wider, claim_of
 
 
 class Otherwise(msgspec.Struct):
@@ -318,3 +318,24 @@ def test_a_table_in_new_directories_syncs_each_of_them(
     claimed(tmp_path / "years" / "2026")
     table = tmp_path / "years" / "2026" / "t"
     assert {table, table.parent, table.parent.parent, tmp_path} <= set(synced)
+
+
+def test_a_table_of_another_program_is_not_touched(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "t"), pa.table({"x": [1]}))
+    with pytest.raises(TableAltered, match="has not created"):
+        claimed(tmp_path)
+    with pytest.raises(ConfigurationError, match="has not created"):
+        open_table(str(tmp_path / "t")).describe()
+
+
+def test_columns_can_be_added(tmp_path: Path) -> None:
+    sink = claimed(tmp_path)
+    _, known = sink.flush(flush_of(sink, 3))
+    wider = sink_of(tmp_path, Wider)
+    wider.claim(claim_of(2, known={0: known, 1: None}))
+    wider.flush(flush_of(wider, 4, epoch=2, known=known))
+    table = open_table(str(tmp_path / "t"))
+    assert table.schema().names == ["robot", "at", "bar", "note"]
+    assert {row["note"] for row in table.read().to_pylist()} == {None}
+    with pytest.raises(Superseded):
+        sink.flush(flush_of(sink, 5, known=known))
