@@ -203,6 +203,8 @@ def _why_unfit(python_type: type) -> str:
             return f"msgspec cannot encode {kind.removeprefix('custom.')}; give the field another type"
         if kind == "key":
             return "keys of dicts must be str: JSON has no other keys"
+        if kind == "raw":
+            return "msgspec.Raw is text that nobody has checked; give the field the type `object`"
     return ""
 
 

@@ -175,6 +175,10 @@ class Complex(msgspec.Struct):
     below: list[complex] = []
 
 
+class Unchecked(msgspec.Struct):
+    text: msgspec.Raw
+
+
 class Unknown(msgspec.Struct):
     other: "NoSuchType"  # type: ignore[name-defined]  # noqa: F821, UP037
 
@@ -183,6 +187,7 @@ class Unknown(msgspec.Struct):
     ("python_type", "text"),
     [
         (KeysOfNumbers, "must be str"),
+        (Unchecked, "msgspec.Raw"),
         (Complex, "cannot encode <class 'complex'>"),
         (Unknown, "NoSuchType"),
         (set, "it takes"),
