@@ -147,7 +147,9 @@ def row_codec(what: str, codec: Codec[Any], file_format: Format, where: str) -> 
         FlowError: such values are not made of columns, or a package is missing.
     """
     with refused_at(f"{where}: {what}"):
-        codec_of_rows: Codec[Any] = load(WINGS, "file-rows", "files")(codec, file_format)
+        codec_of_rows: Codec[Any] = load(WINGS, "file-rows", "files")(
+            codec, csv=file_format == "csv", typed=file_format == "parquet"
+        )
     return codec_of_rows
 
 

@@ -34,7 +34,8 @@ class Rows(Codec[Value]):
 
     Args:
         codec: of the type.
-        form: where rows come from: a number of a column with a type, as in Parquet, is not rounded to a narrower one.
+        csv: rows come from CSV.
+        typed: rows come from columns with types, as in Parquet: a number in them is not rounded to a narrower one.
 
     Raises:
         ConfigurationError: values of this type are not made of columns.
@@ -43,14 +44,14 @@ class Rows(Codec[Value]):
     name: ClassVar[str] = "rows"
     self_describing: ClassVar[bool] = True
 
-    def __init__(self, codec: Codec[Value], form: Format) -> None:
+    def __init__(self, codec: Codec[Value], *, csv: bool = False, typed: bool = False) -> None:
         super().__init__(codec.python_type)
-        self._codec, self._format = codec, form
-        self._read = _reader_of(codec, form)
+        self._codec, self._csv, self._typed = codec, csv, typed
+        self._read = _reader_of(codec, "csv" if csv else "parquet" if typed else "jsonl")
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A decoder cannot be pickled
-        return Rows, (self._codec, self._format)
+        return _rows, (self._codec, self._csv, self._typed)
 
     def encode(self, value: Value) -> bytes:
         return self._codec.encode(value)
@@ -76,6 +77,10 @@ class Rows(Codec[Value]):
     def misread(self, was: str, shape: Shape) -> str:  # type: ignore[override] # a shape is a mapping
         del was, shape  # rows name their columns: one that does not fit the type is found by itself
         return ""
+
+
+def _rows(codec: Codec[Value], csv: bool, typed: bool) -> Rows[Value]:  # noqa: FBT001 - as pickle gives them
+    return Rows(codec, csv=csv, typed=typed)
 
 
 def _reader_of(codec: Codec[Any], form: Format) -> Callable[[bytes], Any]:

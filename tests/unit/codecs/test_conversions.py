@@ -55,13 +55,13 @@ MESSAGE = message_type(
 def of_struct(kind: Any, *, dataclass: bool = False) -> Read:
     """Reads a field of CSV in a struct, or a dataclass."""
     made = make_dataclass("Row", [("x", kind)]) if dataclass else msgspec.defstruct("Row", [("x", kind)])
-    read: Callable[[bytes], Any] = Rows(codec_for(made), "csv").decode
+    read: Callable[[bytes], Any] = Rows(codec_for(made), csv=True).decode
     return lambda text: read(json.dumps({"x": text}).encode()).x
 
 
 def of_message(field: str, *, csv: bool, wrap: Callable[[Any], Any] = lambda text: text) -> Read:
     """Reads text in a field of a protobuf message."""
-    read = Rows(codec_for(MESSAGE), "csv" if csv else "jsonl").decode
+    read = Rows(codec_for(MESSAGE), csv=csv).decode
 
     def found(text: str) -> Any:
         value = getattr(read(json.dumps({field: wrap(text)}).encode()), field)
@@ -230,7 +230,7 @@ def test_times_and_decimals_in_text_are_whole_or_refused(kind: Any, way: str) ->
     else:
         inner = list[dict[str, kind | None]] if way == "inside" else kind
         made = msgspec.defstruct("Row", [("x", inner)])
-        decode = codec_for(made).decode if way == "topic" else Rows(codec_for(made), "jsonl").decode
+        decode = codec_for(made).decode if way == "topic" else Rows(codec_for(made)).decode
 
         def read(text: str) -> Any:
             value = [{"a": None, "b": text}] if way == "inside" else text
@@ -262,7 +262,7 @@ def test_text_of_protobuf_s_own_types_is_checked_too() -> None:
             message_type({"State": f"google.protobuf.{kind} x = 1; repeated google.protobuf.{kind} many = 2"})
         )
         for csv in (False, True):
-            read = Rows(of, "csv" if csv else "jsonl").decode
+            read = Rows(of, csv=csv).decode
             assert read(json.dumps({"x": good, "many": [good]}).encode()).HasField("x")
             for text in wrong:
                 for row in ({"x": text}, {"many": [good, text]}):
@@ -281,7 +281,7 @@ def test_whole_numbers_of_json_are_not_rounded_to_floats() -> None:
         many: list[float] = []
         note: int | float = 0
 
-    read = Rows(codec_for(Row), "jsonl").decode
+    read = Rows(codec_for(Row)).decode
     assert read(b'{"x": 9007199254740992, "note": 9007199254740993}') == Row(2.0**53, note=2**53 + 1)
     for line in (b'{"x": 9007199254740993}', b'{"x": 0, "many": [1, -9007199254740993]}'):
         with pytest.raises(ValueError, match="without being rounded"):
@@ -293,7 +293,7 @@ def test_whole_numbers_of_json_are_not_rounded_to_floats() -> None:
         ("ints", b'{"ints": ["2_0"]}'),
     ):
         with pytest.raises(ParseError, match=field):
-            Rows(codec_for(MESSAGE), "jsonl").decode(line)
+            Rows(codec_for(MESSAGE)).decode(line)
 
 
 # --- Parquet --------------------------------------------------------------------------------------------------
@@ -329,7 +329,7 @@ def test_times_of_parquet_keep_all_their_digits(tmp_path: Path, unit: str, zone:
         x: datetime
         parts: list[Any] = []
 
-    typed = Rows(codec_for(Row), "jsonl").decode
+    typed = Rows(codec_for(Row)).decode
     for number, row in zip(numbers, rows.read(), strict=True):
         cells = row.decode()
         assert nanoseconds(cells["x"]) == number * step
@@ -368,9 +368,9 @@ def test_far_times_of_old_programs_are_read_unchanged(tmp_path: Path) -> None:
 
 def test_floats_of_columns_are_not_narrowed_and_those_of_lines_are_the_nearest() -> None:
     line = b'{"narrow": 0.1, "float": 0.1}'
-    lines: Any = Rows(codec_for(MESSAGE), "jsonl")
+    lines: Any = Rows(codec_for(MESSAGE))
     assert lines.decode(line).narrow == pa.scalar(0.1).cast(pa.float32()).as_py()
-    typed: Any = Rows(codec_for(MESSAGE), "parquet")
+    typed: Any = Rows(codec_for(MESSAGE), typed=True)
     with pytest.raises(ParseError, match=r"narrow: .* is not a float of 32 bits without being rounded"):
         typed.decode(line)
     assert typed.decode(b'{"narrow": 0.5, "float": 0.1}').narrow == 0.5

@@ -42,7 +42,7 @@ class Plain:
 
 
 def test_columns_of_csv_are_read_from_text() -> None:
-    read = Rows(codec_for(Reading), "csv").decode
+    read = Rows(codec_for(Reading), csv=True).decode
     full = b'{"robot":"r1","screws":"-3","torque":"1.5","ok":"false","at":"2026-11-23T06:00:00Z","price":"1.20","more":"x"}'
     assert read(full) == Reading(
         "r1", -3, 1.5, ok=False, at=datetime(2026, 11, 23, 6, tzinfo=UTC), price=Decimal("1.20")
@@ -63,7 +63,7 @@ def test_columns_of_csv_are_read_from_text() -> None:
 
 @pytest.mark.parametrize("csv", [True, False])
 def test_it_is_the_same_in_another_process(csv: bool) -> None:
-    codec = Rows(codec_for(Plain), "csv" if csv else "jsonl")
+    codec = Rows(codec_for(Plain), csv=csv)
     data = b'{"robot":"r1","screws":%s}' % (b'"3"' if csv else b"3")
     assert pickle.loads(pickle.dumps(codec)).decode(data) == Plain("r1", 3)  # noqa: S301 - our own
     assert codec.type_name == "json:Plain"
@@ -71,19 +71,19 @@ def test_it_is_the_same_in_another_process(csv: bool) -> None:
 
 
 def test_other_formats_have_types_which_are_checked() -> None:
-    read = Rows(codec_for(Reading), "jsonl").decode
+    read = Rows(codec_for(Reading)).decode
     assert read(b'{"robot":"r1","screws":3,"price":"1.5","place":{"line":"A"}}') == Reading(
         "r1", 3, price=Decimal("1.5"), place=Place("A")
     )
     with pytest.raises(msgspec.ValidationError):
         read(b'{"robot":"r1","screws":"3"}')
-    assert Rows(codec_for(dict), "jsonl").decode(b'{"a":[1]}') == {"a": [1]}
-    assert Rows(codec_for(dict), "csv").decode(b'{"a":""}') == {"a": ""}
-    assert Rows(codec_for(bytes), "csv").decode(b'{"a":1}') == b'{"a":1}'
+    assert Rows(codec_for(dict)).decode(b'{"a":[1]}') == {"a": [1]}
+    assert Rows(codec_for(dict), csv=True).decode(b'{"a":""}') == {"a": ""}
+    assert Rows(codec_for(bytes), csv=True).decode(b'{"a":1}') == b'{"a":1}'
 
 
 def test_protobuf_is_read_from_columns() -> None:
-    read = Rows(codec_for(Field), "csv").decode
+    read = Rows(codec_for(Field), csv=True).decode
     assert read(b'{"name":"x","number":"","packed":"TRUE","jsonName":"y","unknown":"z"}') == Field(
         name="x", packed=True, json_name="y"
     )
@@ -91,7 +91,7 @@ def test_protobuf_is_read_from_columns() -> None:
         read(b'{"name":"x","packed":"perhaps"}')
     struct = Struct()
     struct.update({"a": [1, "b"]})
-    assert Rows(codec_for(Struct), "jsonl").decode(b'{"a":[1,"b"]}') == struct
+    assert Rows(codec_for(Struct)).decode(b'{"a":[1,"b"]}') == struct
 
 
 def test_what_cannot_be_read_is_refused_where_it_is_declared() -> None:
@@ -127,11 +127,11 @@ def test_codecs_with_bytes_of_their_own_read_no_rows() -> None:
         name = "own"
 
     codec = Own(bytes)
-    assert Rows(codec, "jsonl").decode(b"x") == b"x"
+    assert Rows(codec).decode(b"x") == b"x"
 
     class Other:
         name = "other"
         python_type = int
 
     with pytest.raises(ConfigurationError, match="reads bytes of its own"):
-        Rows(Other(), "jsonl")  # type: ignore[arg-type]
+        Rows(Other())  # type: ignore[arg-type]
