@@ -10,7 +10,7 @@ from tests.lab.mutants.mutant import mutant
 MUTANTS: Final = (
     mutant(
         "records of open transactions are read",
-        ("Partition.stable_end", replace("min([self.end, *self.open.values()])", "self.end")),
+        ("Partition.stable_end", replace("min([self.end, *self.uncommitted])", "self.end")),
         killed_by="protocol/test_inputs::test_aborted_and_open_transactions_are_not_read",
     ),
     mutant(
