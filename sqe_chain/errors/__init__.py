@@ -212,7 +212,7 @@ class StoreEmpty(StoreInconsistent):
 
 
 class PlanMismatch(ServiceStopped):
-    """Redoing a plan gave another result than the plan has."""
+    """The redo of a plan, or what is published again, would differ from the first time."""
 
 
 class RepeatedPosition(ServiceStopped):

@@ -8,6 +8,7 @@ from sqe_chain.features.announcing import Announcements
 from sqe_chain.features.closing import ClosingWindows
 from sqe_chain.features.dead_letter_commits import DeadLetterCommits
 from sqe_chain.features.file_inputs import FileInputs
+from sqe_chain.features.lanes import KeepingLanes
 from sqe_chain.features.locations import WritingLocations
 from sqe_chain.features.overwriting import Overwriting
 from sqe_chain.features.parking import ParkingInputs
@@ -31,6 +32,7 @@ FEATURES: Final = (
     Announcements,
     ClosingWindows,
     AfterRebuild,
+    KeepingLanes,
     ParkingInputs,
     Timing,
     Ticking,

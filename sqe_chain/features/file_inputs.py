@@ -126,7 +126,7 @@ class FileInputs(Feature):
         texts = (_abandonment_text(last, abandoned),) if abandoned else ()
         return News(entering, left, bool(entering or abandoned or missed), texts)
 
-    def entered(self, plan: Plan, infos: Iterable[TopicInfo]) -> LoadedFiles | None:
+    def entered(self, last: Plan, plan: Plan, infos: Iterable[TopicInfo]) -> LoadedFiles | None:  # noqa: ARG002 - see `Feature`
         """Their paths and numbers of rows."""
         entered, files = files_in(infos), LoadedFiles.of(plan)
         return replace(files, entered={**files.entered, **entered}) if entered else None

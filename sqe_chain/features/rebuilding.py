@@ -228,7 +228,7 @@ class AfterRebuild(Feature):
         """It is folded again now."""
         return self.env.role.refold is not None
 
-    def entered(self, plan: Plan, infos: Iterable[TopicInfo]) -> Rebuilding | None:  # noqa: ARG002 - see `Feature`
+    def entered(self, last: Plan, plan: Plan, infos: Iterable[TopicInfo]) -> Rebuilding | None:  # noqa: ARG002 - see `Feature`
         """An attempt at folding again seals it."""
         refold = self.env.role.refold
         return None if refold is None else replace(Rebuilding.of(plan), attempt=refold.number)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from sqe_chain.errors import START_OVER, ServiceStopped, StoreInconsistent
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.event_times import EventTime
+from sqe_chain.features.lanes import Lanes, check_committed, known_lanes
 from sqe_chain.features.parking import Parking
 from sqe_chain.features.rebuilding import Reached, Rebuilding, Unfinished
 from sqe_chain.features.ticking import Timers
@@ -34,6 +35,7 @@ class FlowProgress:
         closes: see `Closes`: `done` at `ends`, `published` as far as that is certain.
         parking: what is parked after the last plan.
         recreated: topics that were created again after a part of them had been counted, which cannot be counted again.
+        lanes: since when it publishes on its present lanes, if that is known.
     """
 
     number: int
@@ -47,6 +49,12 @@ class FlowProgress:
     closes: Closes = field(default_factory=Closes)
     parking: Parking = field(default_factory=Parking)
     recreated: frozenset[str] = frozenset()
+    lanes: Lanes = field(default_factory=Lanes)
+
+    @property
+    def still_to_publish(self) -> Rebuilding:
+        """What is to be published again that receivers may have."""
+        return Rebuilding(unfinished=self.unfinished, published_until=self.published_until)
 
 
 def find_progress(
@@ -60,6 +68,7 @@ def find_progress(
     Raises:
         ConfigurationError: it has never run with this store.
         StoreInconsistent: neither store nor Kafka knows what was published.
+        PlanMismatch: a plan that the store has lost may have published on lanes that the flow has no longer.
         ServiceStopped: the last plan releases parked records, and may be published in part.
     """
     name = env.flow.name
@@ -74,6 +83,8 @@ def find_progress(
     if number < 0:
         raise never_run(name)
     last = read_plan(env.home, name, home.number)
+    if env.flow.outputs:
+        check_committed(env.flow, [commit.meta for commit in ours], last.number if last else -1)
     if last is None:
         lost = {commit.tp[0] for commit in every if commit not in ours}
         return _find_in_commits(name, number, ours, frozenset(lost))
@@ -106,6 +117,7 @@ def find_progress(
         closes=replace(closes, done=before.done, published=max(before.done, before.published)),
         parking=replace(Parking.of(last), released=()),
         recreated=recreated_since(last, infos) | {*last.layout.gone},
+        lanes=known_lanes(name, last),
     )
 
 

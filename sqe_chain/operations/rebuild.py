@@ -28,6 +28,7 @@ from sqe_chain.features.closing import Closes
 from sqe_chain.features.events import Rebuilt
 from sqe_chain.features.every import aggregation_of, features_of
 from sqe_chain.features.file_inputs import check_no_files
+from sqe_chain.features.lanes import Lanes, check_may_move
 from sqe_chain.features.locations import locations_of, repair_locations, write_locations
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.features.sinks import check_no_sinks
@@ -39,6 +40,7 @@ from sqe_chain.protocol import inputs
 from sqe_chain.protocol.claim import beat, check_has_run, check_not_superseded, check_stores, claim, release
 from sqe_chain.protocol.environment import Engine, Environment, Refold
 from sqe_chain.protocol.events import CLAIM, RECOVER, SEAL
+from sqe_chain.protocol.layout import moved_outputs
 from sqe_chain.protocol.owned_flow import commit_plan
 from sqe_chain.protocol.plan import Plan, encoded_sections
 from sqe_chain.protocol.stored_plans import read_last_plan
@@ -78,8 +80,10 @@ class Rebuild:
         Raises:
             LostOffsets: an input no longer holds what the flow once began with.
             ServiceStopped: an input was created again since, so the flow cannot be rebuilt.
+            PlanMismatch: receivers may have a part of what is to be published again, and the new declaration gives it otherwise.
             Superseded: another run has claimed the flow.
-            ConfigurationError: the flow keeps no states, or reads files, or `to` lies beyond what it has read.
+            ConfigurationError: the flow keeps no states or reads files, `to` lies beyond what it has read, or `republish`
+                before outputs moved to other lanes.
         """
         env = self.env
         check_no_files(env.flow)
@@ -98,14 +102,14 @@ class Rebuild:
         try:
             infos = inputs.describe(env.flow, env.log)  # again: until the claim another run may have read on
             progress = find_progress(env, home, infos, inputs.group_commits(env.flow, env.log, infos))
-            spec, rebuilding, closes = self._spec(progress, infos)
+            spec, rebuilding, closes, lanes = self._spec(progress, infos)
             if progress.layout is not None:
                 repair_locations(env, progress.layout, mine.epoch, progress.number)
             current = set(progress.layout.stored_in().values()) if progress.layout else set[str]()
             attempts = Attempts(env, mine)
             attempts.close(current)  # otherwise they could be resumed once the flow has left them
             if self.resume:
-                name = self._to_resume(attempts, current, rebuilding, closes)
+                name = self._to_resume(attempts, current, rebuilding, closes, lanes)
             else:
                 # Without a layout it is not known whether the states there are the flow's own.
                 if progress.layout is not None:
@@ -137,7 +141,7 @@ class Rebuild:
 
     def _spec(
         self, progress: FlowProgress, infos: Mapping[str, TopicInfo]
-    ) -> tuple[Refold, Rebuilding, Closes]:
+    ) -> tuple[Refold, Rebuilding, Closes, Lanes]:
         flow = self.env.flow
         self._check_recreated(progress.recreated)
         tps = inputs.partitions_of(infos[topic] for topic in flow.input_topics)
@@ -173,10 +177,29 @@ class Rebuild:
             published_until=received,
             reached=event_time,
         )
-        spec = Refold(
-            rebuilding.attempt, progress.starts, until, encoded_sections(rebuilding, closes, progress.parking)
-        )
-        return spec, rebuilding, closes
+        lanes = self._lanes(until, progress)
+        sections = encoded_sections(rebuilding, closes, progress.parking, lanes)
+        outputs = progress.layout.outputs if progress.layout else {}
+        spec = Refold(rebuilding.attempt, progress.starts, until, sections, outputs)
+        return spec, rebuilding, closes, lanes
+
+    def _lanes(self, until: Offsets, progress: FlowProgress) -> Lanes:
+        """Since when the flow publishes on its lanes, once it is as it is declared now."""
+        flow, layout, lanes = self.env.flow, progress.layout, progress.lanes
+        if layout is not None:
+            check_may_move(flow, layout, progress.number, progress.still_to_publish)
+        if layout is None or lanes.since is None or moved_outputs(flow, layout):
+            lanes = lanes.moved(progress.published)
+        moved = lanes.since if self.republish and flow.outputs else None
+        for (topic, partition), since in (moved or {}).items():
+            offset = until.get((topic, partition), since)
+            if offset < since:
+                raise ConfigurationError(
+                    f"flow {flow.name!r}: {topic}[{partition}]@{offset} was published before offset {since}, perhaps on other lanes. State "
+                    "partitions, or stages before outputs, have changed there, so readers would count it twice. Expected --to at or "
+                    f"after {since} with --republish. Give a later offset, or do without --republish"
+                )
+        return lanes
 
     def _check_released(self, until: Offsets, progress: FlowProgress) -> None:
         for topic, _, partition, offset in progress.parking.counted if self.republish else ():
@@ -235,7 +258,9 @@ class Rebuild:
         settings = env.settings.asking(takeover=True, accept_rollback=False)
         return replace(env, flow=flow, engine=self.engine(flow), settings=settings, role=role)
 
-    def _to_resume(self, attempts: Attempts, current: set[str], spec: Rebuilding, closes: Closes) -> str:
+    def _to_resume(
+        self, attempts: Attempts, current: set[str], spec: Rebuilding, closes: Closes, lanes: Lanes
+    ) -> str:
         """The name of the interrupted attempt, if it would end where this one has to end."""
         name = self.env.flow.name
         attempt = next(
@@ -258,6 +283,8 @@ class Rebuild:
             why = "began with a later end, and does not know what was published after the present one"
         elif replace(Closes.of(attempt.plan), done=0) != closes:
             why = "began with other closings of windows"
+        elif Lanes.of(attempt.plan) != lanes:
+            why = "began with outputs on other lanes"
         if why:
             raise ConfigurationError(
                 f"flow {name!r}: the interrupted attempt {why}. Expected the same rebuild. Start without --resume"

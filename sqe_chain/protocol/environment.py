@@ -124,12 +124,14 @@ class Refold:
         starts: first offset of each partition that the flow did not begin at 0.
         until: offset of each partition at which it ends.
         sections: what features keep in its birth plan; see `Plan.sections`.
+        outputs: see `Layout.outputs`: those of the flow so far, whose names are permanent.
     """
 
     number: int
     starts: Mapping[TopicPartition, int]
     until: Mapping[TopicPartition, int]
     sections: Mapping[str, str] = field(default_factory=dict)
+    outputs: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

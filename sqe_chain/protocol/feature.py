@@ -195,12 +195,16 @@ class Feature:
         """Before step 3: what enters and leaves. Pure."""
         return News()
 
-    def entered(self, plan: Plan, infos: Iterable[TopicInfo]) -> Section | None:
-        """What the plan keeps by which inputs enter; None: what `Section.carried` gives. Pure.
+    def entered(self, last: Plan, plan: Plan, infos: Iterable[TopicInfo]) -> Section | None:
+        """What the plan keeps by which a layout enters; None: what `Section.carried` gives. Pure.
 
         Args:
+            last: the plan before.
             plan: still without this section.
             infos: of the inputs that enter.
+
+        Raises:
+            ServiceStopped: the layout may not enter yet.
         """
         return None
 

@@ -230,6 +230,34 @@ def check_types(flow: CompiledFlow, known: Layout) -> None:
         )
 
 
+def moved_outputs(flow: CompiledFlow, known: Layout) -> list[str]:
+    """The outputs that come on other lanes than under a layout, in words. What the layout does not know counts as unchanged.
+
+    Partition of the topic and shard are part of a lane. The shard is the state partition of the last stage before the output.
+    """
+    declared = {node.name: (node.topic, node.partitions) for node in flow.outputs}
+    texts = list[str]()
+    for name, before in known.outputs.items():
+        was, now = known.ways.get(f"output/{name}"), flow.paths.get(f"output/{name}")
+        place = declared.get(name, before)
+        if place != before:
+            texts.append(
+                f"output/{name} had {before[1]} partitions of {before[0]!r}, now {place[1]} of {place[0]!r}"
+            )
+        if known.state_partitions != flow.state_partitions and (was is None or _stages_in(was)):
+            texts.append(
+                f"output/{name} had {known.state_partitions} state partitions, now {flow.state_partitions}"
+            )
+        if was is not None and now is not None and _stages_in(was) != _stages_in(now):
+            texts.append(f"output/{name} came from {was}, now from {now}")
+    return texts
+
+
+def _stages_in(way: str) -> set[str]:
+    """The stages whose state partitions are the shards of an output."""
+    return {name for kind, _, name in (part.partition("/") for part in way.split()) if kind != "source"}
+
+
 def check_same_code(flow: CompiledFlow, known: Layout, number: int) -> None:
     """Check that a flow is declared as it was when the plan was sealed that has to be finished first.
 
@@ -250,11 +278,13 @@ def check_same_code(flow: CompiledFlow, known: Layout, number: int) -> None:
         for way in now
         if was.get(way, now[way]) != now[way]
     ]
+    news += [text for text in moved_outputs(flow, known) if text not in news]
     if news:
         raise PlanMismatch(
             f"flow {flow.name!r}: plan {number} was sealed and is not finished, and the flow is declared "
-            f"otherwise now: {'; '.join(news)}. Other code cannot finish what the plan has begun. Run the code that "
-            "sealed it until it reports that it has recovered, then replace it"
+            f"otherwise now: {'; '.join(news)}. Expected the code that sealed it: other code cannot finish what the plan has begun. "
+            "Run the code that sealed it with sqe-chain run --once, then the new code, or its rebuild. If the old code cannot start, rebuild "
+            "with it first"
         )
 
 

@@ -53,7 +53,10 @@ def birth_plan(
     number = refold.number if refold else 0
     layout = layout_of(flow, infos, number).with_starts(starts)
     plan = Plan(number, "", "", claim, clock_ms, layout, tuple(ranges), marks)
-    return (replace(plan, sections=refold.sections) if refold else plan).with_id()
+    if refold is not None:
+        layout = replace(layout, outputs={**refold.outputs, **layout.outputs})
+        plan = replace(plan, layout=layout, sections=refold.sections)
+    return plan.with_id()
 
 
 def layout_plan(
@@ -89,7 +92,7 @@ def layout_plan(
     in_order = tuple(sorted(ranges, key=lambda planned: planned.tp))
     plan = plan_after(last, claim, clock_ms, layout.with_starts(starts), in_order, marks).carried_from(last)
     news = [infos[topic] for topic, _ in starts]
-    sections = [feature.entered(plan, news) for feature in features]
+    sections = [feature.entered(last, plan, news) for feature in features]
     return plan.with_sections(*(section for section in sections if section is not None)).with_id(last)
 
 

@@ -18,6 +18,7 @@ from sqe_chain.features.closing import Closes
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.every import FEATURES
 from sqe_chain.features.file_inputs import LoadedFiles
+from sqe_chain.features.lanes import Lanes
 from sqe_chain.features.overwrite import Overwrite
 from sqe_chain.features.parking import Parking
 from sqe_chain.features.rebuilding import Rebuilding, Unfinished
@@ -121,6 +122,7 @@ SECTIONS: list[tuple[Section, str]] = [
         Overwrite("partitions", 3, "decided", contents={"f": "00"}),
         '{"overwrite":{"contents":{"f":"00"},"mode":"partitions","since":3,"step":"decided"}}',
     ),
+    (Lanes({("t", 0): 9}), '{"lanes":{"since":{"t/0":9}}}'),
     (Timers(5, {("s", 1): 7}), '{"timers":[5,{"s/1":7}]}'),
     (
         Parking(discarded=(("t", "00", 0, 3), ("t", "00", 0, 5)), counted=(("t", "00", 1, 7),)),

@@ -49,6 +49,19 @@ MUTANTS: Final = (
         killed_by="test_progress::test_of_a_batch_that_is_sealed_and_nothing_more_nothing_is_certain",
     ),
     mutant(
+        "a rebuild with other state partitions publishes on other lanes what receivers may have",
+        (
+            "Rebuild._lanes",
+            drop("check_may_move(flow, layout, progress.number, progress.still_to_publish)"),
+        ),
+        killed_by="test_lanes_moved::test_a_batch_published_in_part_is_finished_before_a_rebuild_changes_what_it_gives",
+    ),
+    mutant(
+        "a rewind publishes again what came on other lanes",
+        ("Rebuild._lanes", replace("lanes.since if self.republish and flow.outputs else None", "None")),
+        killed_by="test_lanes_moved::test_after_outputs_have_moved_nothing_older_is_published_again",
+    ),
+    mutant(
         "a rebuild does not ask Kafka's commits whether a batch was published",
         ("progress:_is_published", replace("last.plan_id in committed", "False")),
         killed_by="test_progress::test_a_commit_of_it_proves_that_it_was_published",

@@ -1,0 +1,141 @@
+"""Since when a flow publishes on its present lanes.
+
+Readers recognise replays by lane and position. Outputs move to other lanes when the number of state partitions or the stage before
+an output changes. Then nothing that was published before may be published again: readers would count it twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from sqe_chain.errors import PlanMismatch
+from sqe_chain.features.rebuilding import Rebuilding
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.ports import TopicInfo, TopicPartition
+from sqe_chain.protocol.feature import Feature
+from sqe_chain.protocol.inputs import describe, group_commits, parse_metadata
+from sqe_chain.protocol.layout import Layout, by_name, by_partition, check_same_code, moved_outputs
+from sqe_chain.protocol.plan import Plan, Section
+from sqe_chain.task.states import Claim
+
+Offsets = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes(Section):
+    """Since when a flow publishes on its present lanes. A plan has it as soon as the flow was rebuilt, or an output has moved.
+
+    Attributes:
+        since: the outputs of earlier inputs of a partition may be on other lanes; None: nothing is noted.
+    """
+
+    name: ClassVar[str] = "lanes"
+    since: Offsets | None = None
+
+    def carried(self, last: Plan, plan: Plan) -> Lanes:  # noqa: ARG002 - see `Section`
+        """All of it, for life."""
+        return self
+
+    def to_json(self) -> dict[str, Any]:
+        """For json.dumps."""
+        return {} if self.since is None else {"since": by_name(self.since)}
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """What `to_json` gave."""
+        return cls(by_partition(raw["since"]))
+
+    def moved(self, published: Offsets) -> Lanes:
+        """The same after outputs have moved.
+
+        Args:
+            published: up to where outputs were published before.
+        """
+        since = self.since or {}
+        return Lanes(
+            {**since, **{tp: offset for tp, offset in published.items() if offset > since.get(tp, 0)}}
+        )
+
+
+def known_lanes(flow: str, plan: Plan) -> Lanes:
+    """What the last plan of a flow knows of its lanes: nothing where a version that noted nothing has rebuilt the flow."""
+    lanes, rebuilt = Lanes.of(plan), any(stored != flow for stored in plan.layout.stored_in().values())
+    return lanes if rebuilt else Lanes(lanes.since or {})
+
+
+def check_may_move(flow: CompiledFlow, known: Layout, number: int, behind: Rebuilding) -> None:
+    """Check that outputs stay on their lanes while some that receivers may have are still to be published again.
+
+    Args:
+        flow: the flow as it is declared now.
+        known: the layout of its last plan.
+        number: of its last plan.
+        behind: what is still to be done since it was rebuilt or rewound.
+
+    Raises:
+        PlanMismatch: they would come on other lanes.
+    """
+    if behind.unfinished is not None:
+        check_same_code(flow, known, number)
+    texts = moved_outputs(flow, known) if behind.published_until else []
+    if texts:
+        (topic, partition), offset = min(behind.published_until.items())
+        raise PlanMismatch(
+            f"flow {flow.name!r}: {topic}[{partition}] was rewound, and its outputs up to offset {offset} are still to be published "
+            f"again. They would come on other lanes now: {'; '.join(texts)}. Expected the old declaration: readers would count them "
+            "twice. Run it until it has caught up, then the new one, or its rebuild"
+        )
+
+
+def check_committed(flow: CompiledFlow, commits: Iterable[Mapping[str, object]], known: int) -> None:
+    """Check that what later plans than the last one have published stays on its lanes, when it is published again.
+
+    Args:
+        flow: the flow as it is declared now.
+        commits: the metadata of its group's commits; older versions did not note P there.
+        known: number of the last plan that the store has.
+
+    Raises:
+        PlanMismatch: it would come on other lanes.
+    """
+    for meta in commits:
+        number, was = int(str(meta.get("plan", -1))), meta.get("state_partitions", flow.state_partitions)
+        if number > known and was != flow.state_partitions:
+            raise PlanMismatch(
+                f"flow {flow.name!r}: Kafka has a commit of plan {number}, which the store has lost, with {was} state partitions; declared "
+                f"are {flow.state_partitions}. What was published since would come on other lanes, and readers would count it twice. Expected "
+                f"{was} state partitions. Declare them, use sqe-chain rebuild, and run the flow until it has caught up"
+            )
+
+
+class KeepingLanes(Feature):
+    """Flows whose outputs may move to other lanes, in the steps of a run."""
+
+    name = Lanes.name
+
+    @property
+    def declared(self) -> bool:
+        """It has shards."""
+        return bool(self.env.flow.stages and self.env.flow.outputs)
+
+    def stamped(self, claim: Claim, last: Plan, fetch: Callable[[int], Plan | None]) -> None:  # noqa: ARG002 - see `Feature`
+        """A store that went back as a whole may have had another layout since."""
+        env = self.env
+        if env.settings.once.accept_rollback:
+            commits = group_commits(env.flow, env.log, describe(env.flow, env.log))
+            check_committed(env.flow, map(parse_metadata, commits.values()), last.number)
+
+    def commit(self, plan: Plan) -> Mapping[str, object]:
+        """P, where the store is lost that knows it."""
+        return {"state_partitions": plan.layout.state_partitions}
+
+    def entered(self, last: Plan, plan: Plan, infos: Iterable[TopicInfo]) -> Lanes | None:  # noqa: ARG002 - see `Feature`
+        """Since when outputs come on other lanes."""
+        flow, behind = self.env.flow, Rebuilding.of(last)
+        check_may_move(flow, last.layout, last.number, behind)
+        if not moved_outputs(flow, last.layout):
+            return None
+        published = {tp: max(at, behind.silent_until.get(tp, 0)) for tp, at in last.next_offsets().items()}
+        return Lanes.of(last).moved(published)
