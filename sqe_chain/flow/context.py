@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Self
 
 from sqe_chain.chain import Chain, Coordinates, event_id
 from sqe_chain.envelope.message import EnvelopeHead, parse_chain
@@ -84,6 +84,8 @@ class Origin(_OriginFields):
     """
 
     __slots__ = ()
+    cause: str | None = None
+    """What has caused the units, where no input has: see `Due`."""
 
     @property
     def order(self) -> tuple[str, int, int]:
@@ -146,6 +148,12 @@ class Origin(_OriginFields):
         self.head.timestamp_ms = timestamp_ms  # the envelope belongs to this input alone
         return self
 
+    def due(self, cause: str) -> Due:
+        """The same input, of units that a window or a timer has caused, as this text names it."""
+        origin = Due(self)
+        origin.cause = cause
+        return origin
+
     def __str__(self) -> str:
         """As error texts name it."""
         return f"{self.tp.topic}[{self.tp.partition}]@{self.offset}"
@@ -164,6 +172,16 @@ class Origin(_OriginFields):
         topic_id, epoch, lane, position, order_ms = packed[:5] or (b"", 0, 0, b"", -1)
         tp, carried = _place(topic, topic_id, partition), Carried(*packed[5:])
         return new_origin((tp, offset, epoch, lane, position, None, None, carried, order_ms))
+
+
+class Due(Origin):
+    """An input under which units go out that it has not caused: a window closed, a timer fired, or a batch ended.
+
+    It gives them their place, lane and time. If one of them fails, no input is to blame.
+    """
+
+    def __new__(cls, origin: Origin) -> Self:
+        return tuple.__new__(cls, origin)
 
 
 _place: Final = lru_cache(4_096)(TopicIdPartition)

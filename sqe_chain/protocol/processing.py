@@ -112,7 +112,7 @@ class Processor:
             The report of the last attempt, and the skipped inputs.
 
         Raises:
-            PoisonError: an input cannot be processed, or the operators after `changes()` fail.
+            PoisonError: an input cannot be processed, or something fails that no single input has caused.
             TooManyExcluded: the poison policy would skip more than it may.
             TooManyForOnePlan: make the batch smaller.
             RecreatedTopic: an input was created again while it was read.

@@ -207,8 +207,12 @@ class StreamJoin(Join):
             partners = self._expiring.all_at(row)
             over = [partner for partner in partners if self._end_of(partner) <= due_ms]
             if over:
-                alone = [self._values.read(partner.alone) for partner in over if partner.alone is not None]
-                self._results += [(row[len(JOINED) :], made) for made in alone]
+                for partner in over:
+                    if partner.alone is not None:
+                        self._due_results[len(self._results)] = (
+                            f"the end of the wait for a partner of the value at {partner.at_ms} ms"
+                        )
+                        self._results.append((row[len(JOINED) :], self._values.read(partner.alone)))
                 self._expiring.replace(row, [partner for partner in partners if partner not in over])
 
 

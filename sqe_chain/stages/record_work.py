@@ -14,6 +14,7 @@ from sqe_chain.errors import EnvelopeError, FlowError, PoisonError
 from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.stage_kind import StageKind, StageTask, StageTraits, StageWork
+from sqe_chain.flow.stored import named_key
 from sqe_chain.flow.table import RowTable
 from sqe_chain.flow.units import Unit, UnitRun, number, unpack_key_and_id
 from sqe_chain.stages.record import Reason, Record, Spot, Verdict
@@ -52,10 +53,12 @@ class Given(NamedTuple):
     Attributes:
         key: its key.
         value: a value that a codec takes.
+        due: the window or timer that has caused it, as error texts name it before its key; None: the record has.
     """
 
     key: bytes | None
     value: object
+    due: str | None = None
 
 
 class RecordFunctions:
@@ -164,6 +167,7 @@ class RecordWork(StageWork):
         )
         self._late = getattr(kind, "late", "drop")
         self._failing: Origin | None = None
+        self._due_failures: list[tuple[Origin, Exception, bytes | None]] = []
         self._roots: dict[int, tuple[str, bytes, int]] = {}
         if task.closing is not None and traits.windowed:
             # The guard of the inputs has believed this time. The stage's own one must not refuse what other stages give at it.
@@ -188,8 +192,11 @@ class RecordWork(StageWork):
                 else:
                     self._process(record, unit)
             except self._POISON as error:
+                self._report_due()
                 failed(origin, error, unit[0])
                 self._failing = origin
+            if self._due_failures:
+                self._report_due()
 
     def finish(self) -> None:
         self._stage.finish(self._task.now_ms)
@@ -200,10 +207,11 @@ class RecordWork(StageWork):
     def close_windows(self, origin: Origin) -> None:
         try:
             self._kind.close(self._stage, origin.order_ms)
-            if self._gives:
-                self._give((None, None, "", b"", origin))
         except self._POISON as error:
             self._task.failed(origin, error, None)
+        if self._gives:
+            self._give((None, None, "", b"", origin))
+            self._report_due()
 
     def _wanted(self, records: Sequence[Record]) -> Iterable[bytes]:
         """The rows to load ahead; none where user code that names them fails, for `accept` will meet the same error."""
@@ -238,11 +246,32 @@ class RecordWork(StageWork):
             self._drop(self._dropped(record, verdict), record.key, unit[3], unit[4])
 
     def _give(self, unit: Unit) -> None:
-        """Forward the outputs, under the input that caused them."""
+        """Forward the outputs: under the input that caused them, or has moved event time to what caused them.
+
+        Raises:
+            Exception: of what the record has caused. Of anything else it is kept for `_report_due`.
+        """
         given = self._kind.outputs(self._stage)
-        if self._emit is not None:
-            for index, (key, value) in enumerate(given):
-                self._emit(value, key, unit[3] + number(index), unit[4])
+        if self._emit is None:
+            return
+        _, of, _, path, origin = unit
+        beat = "event time" if of is None else None  # without a value there is no input to blame
+        for index, (key, value, due) in enumerate(given):
+            what = due or beat
+            if what is None:
+                self._emit(value, key, path + number(index), origin)
+                continue
+            caused = origin.due(f"{what} of {named_key(key or b'')} of stage {self._task.name!r}")
+            try:
+                self._emit(value, key, path + number(index), caused)
+            except self._POISON as error:
+                self._due_failures.append((caused, error, key))
+
+    def _report_due(self) -> None:
+        """Report the failures of what no record has caused. Outside of what catches those of records: it may raise."""
+        failures, self._due_failures = self._due_failures, []
+        for failure in failures:
+            self._task.failed(*failure)
 
     def _record(self, unit: Unit) -> UnitRecord | None:
         """The unit as filters see it; None for a heartbeat. Where ids decide, the unit's key holds key and id."""

@@ -88,6 +88,7 @@ class KeyedStage(TimedStage, Generic[Output]):
     def __init__(self, table: RowTable, guard: JumpGuard | None, **timetable: Any) -> None:  # noqa: ANN401 - see `Timetable`
         super().__init__(table, guard, **timetable)
         self._results: list[Output] = []
+        self._due_results: dict[int, str] = {}
 
     def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
         """The rows that `accept` will read for these records; it loads by itself what becomes due."""
@@ -96,7 +97,13 @@ class KeyedStage(TimedStage, Generic[Output]):
     def take_results(self) -> list[Output]:
         """The outputs since the last call, in order."""
         results, self._results = self._results, []
+        self._due_results = {}
         return results
+
+    @property
+    def due_results(self) -> dict[int, str]:
+        """Index of an output to take -> what has caused it, if the record has not: a window or a timer, as texts name it."""
+        return self._due_results
 
     @property
     def has_results(self) -> bool:
@@ -170,7 +177,8 @@ class TimedKind(RecordKind[Stage]):
         return {"guard": self.time_guard, "clock_ms": clock_ms}
 
     def outputs(self, stage: Any) -> Iterable[Given]:  # noqa: ANN401 - a `KeyedStage`
-        return [Given(*output) for output in stage.take_results()]
+        due = stage.due_results
+        return [Given(key, value, due.get(index)) for index, (key, value) in enumerate(stage.take_results())]
 
     def advance(self, stage: Any, to_ms: int) -> None:  # noqa: ANN401 - a `TimedStage`
         stage.advance(to_ms)

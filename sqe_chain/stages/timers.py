@@ -81,6 +81,11 @@ class TimerFailed(Exception):
         self.raised = raised
 
 
+def named_timer(timer: Timer) -> str:
+    """A timer as error texts name it, before its key."""
+    return f"the timer {timer.name!r} at {timer.at_ms} ms" if timer.name else f"the timer at {timer.at_ms} ms"
+
+
 class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
     """Fold records into the state of their key; fire the key's timers, and remove its state, by event time.
 
@@ -253,11 +258,14 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
         if call is None:  # the stage is declared without timers now
             key.timers = timers.timers
             return
+        begin = len(self._results)
         try:
             self._call(row, key, timers, lambda state: call(state, timer, timers))
             self._check_end(key, timer, went_back=timers.went_back)
         except Exception as error:
             raise TimerFailed(timers.key, timer, error) from error
+        for index in range(begin, len(self._results)):
+            self._due_results[index] = named_timer(timer)
 
     def _check_end(self, key: TimedKey, timer: Timer, *, went_back: bool) -> None:
         """Refuse timers that set each other for the same time, or for earlier ones, without end."""

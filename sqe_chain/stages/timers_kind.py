@@ -127,11 +127,9 @@ class TimersWork(RecordWork):
         try:
             self._stage.tick(clock_ms)
             self._give((b"", None, "", b"", origin))
+            self._report_due()
         except TimerFailed as error:
             self._break(error)
-        except self._POISON as error:
-            self._broken = True
-            self._task.broken("the operators after the timers", error)
 
     @property
     def timer_ms(self) -> int | None:

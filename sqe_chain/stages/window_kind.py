@@ -111,7 +111,10 @@ class WindowsKind(TimedKind[WindowedAggregate[Any]]):
 
     def outputs(self, stage: WindowedAggregate[Any]) -> Iterable[Given]:
         """The windows that have become final, under the input that moved stream time past their end."""
-        return (Given(result.key, self.value_of(result)) for result in stage.take_results())
+        return (
+            Given(result.key, self.value_of(result), "the window from {} to {} ms".format(*result.span))
+            for result in stage.take_results()
+        )
 
     def value_of(self, result: Result) -> object:
         """A value of the flow's kind: JSON with its state, or the message for states in any other form."""

@@ -24,8 +24,8 @@ from sqe_chain.task.inputs import Given, Inputs, stretches
 from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.poison import exclusion_of, place_of
 from sqe_chain.task.results import Behind, Block, ChangedStates, Job, Report, Stores, Units, taken
-from sqe_chain.task.roots import TIMERS, Closing, Ticks, closing_origin, is_tick, tick_origin
-from sqe_chain.task.shuffling import WAKES, Shuffle, ShuffledInputs, ShuffledUnits, wake
+from sqe_chain.task.roots import TIMERS, Closing, Ticks, closing_origin, tick_origin
+from sqe_chain.task.shuffling import WAKES, DueInputs, Shuffle, ShuffledInputs, ShuffledUnits, wake
 from sqe_chain.task.stage_part import PartitionTable, StagePart
 from sqe_chain.task.trace_links import BlockTraces, CountedTraces
 
@@ -70,6 +70,7 @@ class Level:
         self._folding = -1
         self._current: Origin | None = None
         self._run = _NO_UNITS
+        self._run_is_due = False  # windows, timers or ends of batches have caused some of its units
         self._changing = False  # what comes now is of changes(): no single input is to blame
         for stage in (stage for stages in flow.levels[level - 1 : level] for stage in stages):
             self._stages[stage.index] = self._part_of(stage, job, stores(stage))
@@ -140,9 +141,18 @@ class Level:
             units = self._collector.units[stage]
             if not units:
                 continue
-            for begin, end, numbers, inputs in self._inputs_of([unit[4] for unit in units]):
-                self._leaving += self._shuffle.blocks(stage, units[begin:end], numbers, inputs)
+            given = [unit[4] for unit in units]
+            causes = self._causes_of(given)
+            for begin, end, numbers, inputs in self._inputs_of(given):
+                own = causes and causes[begin:end]
+                self._leaving += self._shuffle.blocks(stage, units[begin:end], numbers, inputs, own)
             units.clear()
+
+    def _causes_of(self, given: Sequence[Origin | int]) -> list[str | None] | None:
+        """What has caused each unit, where no input has; None: inputs have caused all of them."""
+        if self._run_is_due or not all(isinstance(index, int) for index in given):
+            return [self._origin(index).cause for index in given]
+        return None
 
     def finish(self) -> Iterator[Block]:
         """After the last unit: changed states, and the outputs of `changes()`."""
@@ -201,9 +211,13 @@ class Level:
             raise error
         self._report_broken(f"{what} of stage {stage.name!r}", error)
 
-    def _report_broken(self, what: str, error: Exception) -> None:
-        """Report a failure that no single input is to blame for."""
-        where = place_of(self._flow, error)
+    def _report_broken(
+        self, what: str, error: Exception, stage: StageNode | None = None, key: bytes | None = None
+    ) -> None:
+        """Report a failure that no single input is to blame for; the first one is enough."""
+        if self._report.broken:
+            return
+        where = place_of(self._flow, error, stage, key, named=what)
         self._report.broken.append(
             f"flow {self._flow.name!r}: {what} failed: "
             f"{type(error).__name__}: {text_of(error)}{where}; no single input is to blame: fix "
@@ -215,7 +229,7 @@ class Level:
         self._leave()
         given = self._collector.made_of
         given[:] = map(self._origin, given)
-        self._run = run
+        self._run, self._run_is_due = run, DueInputs in set(map(type, run.sources))
 
     def _origin(self, given: Origin | int) -> Origin:
         """What a stage has named as the input of what it gives."""
@@ -248,7 +262,8 @@ class Level:
                     number for number in numbers if inputs.origin(number).order in self._candidates
                 )
             for first, stop, drop in stretches(numbers, tried):
-                own, failed = slice(begin + first, begin + stop), partial(self._refused, begin + first)
+                own = slice(begin + first, begin + stop)
+                failed = partial(self._refused, begin + first, numbers[first:stop], inputs)
                 if self._traces is not None and not drop:
                     inputs.traces = self._traces.rows(own, numbers[first:stop])
                     traced.append(inputs.traces)
@@ -259,28 +274,42 @@ class Level:
             self._traces.gathered(end, traced)
         del made[:end], given[:end]
 
-    def _refused(self, begin: int, row: int, error: Exception) -> bool:
-        """What an input gave cannot be published."""
+    def _refused(
+        self, begin: int, numbers: Sequence[int], inputs: Inputs, row: int, error: Exception
+    ) -> bool:
+        """Outputs under an input, from a row on, cannot be published: it is to blame if its own cannot be published alone."""
         if self._changing:
             raise error
-        self._fail(None, self._origin(self._collector.made_of[begin + row]), error, None)
+        made, end = self._collector.made, row + 1
+        while end < len(numbers) and numbers[end] == numbers[row]:
+            end += 1
+        rows = slice(begin + row, begin + end)
+        origins = list(map(self._origin, self._collector.made_of[rows]))
+        origin = next((origin for origin in origins if origin.cause is not None), origins[0])
+        own = [at for at, of in enumerate(origins) if of.cause is None]
+        if own and origin.cause is not None:
+            why = self._gatherer.refusal([made[rows][at] for at in own], numbers[row], inputs)
+            origin, error = (origin, error) if why is None else (origins[own[0]], why)
+        self._fail(None, origin, error, None)
         return False
 
     def _fail(self, stage: StageNode | None, origin: Origin, error: Exception, key: bytes | None) -> None:
-        """A unit of a stage has failed, or (None) what was gathered for outputs: its input is skipped, or the service stops."""
+        """A unit of a stage has failed, or (None) an output: its input is skipped, or the service stops if it is not to blame."""
         if stage is not None:
             self._gather(origin)  # what inputs before it gave may have failed, and is reported first
-        if is_tick(origin.tp.topic):
-            self._report_broken(f"what timers of the batch's clock gave ({origin})", error)
-            return
+        raised = error.raised if isinstance(error, UserCodeError) else error
         if self._closing is not None:
-            raised = error.raised if isinstance(error, UserCodeError) else error
             where = place_of(self._flow, raised, stage, key)
             raise PoisonError(
                 f"flow {self._flow.name!r}: results of windows that close at the end of the input ({origin}) cannot be "
                 f"processed: {type(raised).__name__}: {text_of(raised)}{where}. Nothing was closed. Fix the code, "
                 "then start again"
             ) from error
+        if origin.cause is not None:
+            self._report_broken(f"what came of {origin.cause}", raised, stage, key)
+            if self._flow.poison == "stop":  # the first failure is named, of whatever
+                raise PoisonError(self._report.broken[0]) from raised
+            return
         exclusion = exclusion_of(self._flow, origin, error, stage, key)
         if not self._job.with_care:
             raise PoisonError(

@@ -142,6 +142,14 @@ class Gatherer:
             begin = end
         return False
 
+    def refusal(self, made: Sequence[Made], number: int, inputs: Inputs) -> Exception | None:
+        """Why these payloads of one input cannot be published; None: they can."""
+        try:
+            self.gather(made, [number] * len(made), inputs, [], keep=False)
+        except Exception as error:  # noqa: BLE001 - whatever a topic refuses
+            return error
+        return None
+
     def _rows(
         self, made: Sequence[Made], numbers: Sequence[int], inputs: Inputs, groups: Sequence[int] | None
     ) -> EnvelopeRows:

@@ -115,7 +115,11 @@ def dead_letter(flow: CompiledFlow, origin: Origin, exclusion: Exclusion) -> Out
 
 
 def place_of(
-    flow: CompiledFlow, error: BaseException, stage: StageNode | None = None, key: bytes | None = None
+    flow: CompiledFlow,
+    error: BaseException,
+    stage: StageNode | None = None,
+    key: bytes | None = None,
+    named: str = "",
 ) -> str:
     """Where user code failed, or which value its codec did not take, and with which unit: to follow the text of the error.
 
@@ -124,9 +128,10 @@ def place_of(
         error: what was raised.
         stage: the stage that had the unit; None: no stage had it.
         key: its key; None: it had none, or nobody knows it.
+        named: the text before the error; what it names is not repeated.
     """
     place = place_in_user_code(flow, error)
-    return (place and f", at {place}") + _unit_in(flow, error, stage, key, text_of(error) + place)
+    return (place and f", at {place}") + _unit_in(flow, error, stage, key, named + text_of(error) + place)
 
 
 def _unit_in(

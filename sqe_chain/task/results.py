@@ -170,7 +170,7 @@ class Report:
         touched: (stage index, cell) whose changed states are among the results.
         outputs: records to publish.
         output_size: their bytes.
-        broken: how the operators after `changes()`, or a timer, failed; no single input is to blame.
+        broken: how the operators after `changes()`, a timer, or what follows a window or timer failed; no single input is to blame.
         mispartitioned: keys that belong to another state partition, met without a shuffle.
         dropped: (stage, reason) -> records that filters have dropped, or counted.
         notices: texts worth a warning.

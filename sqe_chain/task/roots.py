@@ -63,7 +63,7 @@ def is_closing(topic: str) -> bool:
 
 
 def is_tick(topic: str) -> bool:
-    """Whether the batch's clock has caused what has this topic, and no input is to blame."""
+    """Whether the batch's clock has caused what has this topic."""
     return topic.startswith(_TICKED)
 
 

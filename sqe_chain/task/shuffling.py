@@ -41,6 +41,7 @@ class ShuffledUnits(NamedTuple):
         keys: their keys.
         tags: of their codecs; "" of a heartbeat.
         values: their values as bytes.
+        causes: what has caused them, where no input has; see `Origin.cause`.
         carried: what is carried of their inputs; see `Origin.pack`. The same object for those of one input.
     """
 
@@ -50,6 +51,7 @@ class ShuffledUnits(NamedTuple):
     keys: list[Any]
     tags: list[str]
     values: list[bytes]
+    causes: list[str | None]
     carried: Sequence[tuple[Any, ...]]
 
     @classmethod
@@ -91,7 +93,7 @@ class ShuffledUnits(NamedTuple):
 
     def dumped(self) -> bytes:
         """All of them as bytes; what is carried is read only when it is asked for."""
-        return marshal.dumps((*self[:6], marshal.dumps([*self.carried])))
+        return marshal.dumps((*self[:7], marshal.dumps([*self.carried])))
 
     @classmethod
     def loaded(cls, data: bytes) -> ShuffledUnits:
@@ -157,7 +159,12 @@ class Shuffle:
         return self._ways.setdefault(stage, (carried_need(self._flow, node), own, {}, part_of))
 
     def blocks(
-        self, stage: int, units: Sequence[tuple[Any, ...]], numbers: Sequence[int], inputs: Inputs
+        self,
+        stage: int,
+        units: Sequence[tuple[Any, ...]],
+        numbers: Sequence[int],
+        inputs: Inputs,
+        causes: Sequence[str | None] | None = None,
     ) -> list[ShuffledUnits]:
         """Blocks of serialized units, by where they go.
 
@@ -166,6 +173,7 @@ class Shuffle:
             units: key, value, tag, path, and what is not looked at.
             numbers: of each, the number of its input.
             inputs: the inputs.
+            causes: see `ShuffledUnits`; None: their inputs have caused all of them.
         """
         need, address, known, part_of = self._ways.get(stage) or self._way(stage)
         keys, values, tags, paths, _ = zip(*units, strict=True)
@@ -184,7 +192,8 @@ class Shuffle:
         parts = map(known.__getitem__, addresses)
         for index, place in enumerate(zip(parts, tp_at if len(tps) > 1 else repeat(0), strict=False)):
             at[place].append(index)
-        columns = inputs.offsets(numbers), paths, keys, tags, values, inputs.carried(numbers, need)
+        causes = causes or [None] * len(units)
+        columns = inputs.offsets(numbers), paths, keys, tags, values, causes, inputs.carried(numbers, need)
         return [
             ShuffledUnits._make(
                 [
@@ -211,7 +220,9 @@ def carried_need(flow: CompiledFlow, stage: StageNode) -> int:
 
 def wake(parts: Sequence[int]) -> list[ShuffledUnits]:
     """What makes state partitions run; it comes before all units."""
-    return [ShuffledUnits((part, WAKES, "", -1), [-1], [b""], [b""], [""], [b""], [()]) for part in parts]
+    return [
+        ShuffledUnits((part, WAKES, "", -1), [-1], [b""], [b""], [""], [b""], [None], [()]) for part in parts
+    ]
 
 
 class ShuffledInputs:
@@ -250,4 +261,28 @@ class ShuffledInputs:
         if len(set(units.offsets)) < count:
             firsts: dict[int, int] = {}
             numbers = [firsts.setdefault(offset, index) for index, offset in enumerate(units.offsets)]
-        return UnitRun(units.keys, values, units.paths, times_ms, orders_ms, [self] * count, numbers)
+        sources: list[Any] = [self] * count
+        if any(units.causes):
+            sources = [self if cause is None else DueInputs(self, cause) for cause in units.causes]
+        return UnitRun(units.keys, values, units.paths, times_ms, orders_ms, sources, numbers)
+
+
+class DueInputs:
+    """The inputs under which units have come that something else has caused.
+
+    Args:
+        inputs: the inputs.
+        cause: see `Origin.cause`.
+    """
+
+    def __init__(self, inputs: ShuffledInputs, cause: str) -> None:
+        self._inputs = inputs
+        self._cause = cause
+
+    def origin(self, number: int) -> Origin:
+        """One of them."""
+        return self._inputs.origin(number).due(self._cause)
+
+    def inputs_of(self, numbers: Sequence[int]) -> Given:
+        """See `Records.inputs_of`."""
+        return self._inputs.inputs_of(numbers)

@@ -257,8 +257,8 @@ def test_what_fails_by_the_clock_stops_the_service_and_no_input_is_blamed(poison
     rehearsal.clock.jump(70_000)
     text = {
         "timer": "on_timer, for the timer",
-        "operator": "operators after the timers",
-        "stage": "what timers",
+        "operator": "what came of the timer at .* ms of key .* of stage 'reminders'",
+        "stage": "what came of the timer at .* ms of key .* of stage 'reminders'",
     }
     with pytest.raises(PoisonError, match=f"{text[where]}.* failed: .*oh.*no single input is to blame"):
         rehearsal.run_until_caught_up()

@@ -8,16 +8,15 @@ from typing import Any
 
 from sqe_chain.task.shuffling import ShuffledUnits
 
-UnitRow = tuple[int, int, str, int, int, bytes, bytes, str, bytes, tuple[Any, ...]]
-"""State partition, stage, topic, partition, offset, path: so far the order of units. Key, tag, value, what is carried of the input."""
+UnitRow = tuple[int, int, str, int, int, bytes, bytes, str, bytes, str | None, tuple[Any, ...]]
+"""State partition, stage, topic, partition, offset, path: so far the order of units. Key, tag, value, cause, what is carried of the input."""
 
 
 def blocks_of(rows: Iterable[UnitRow]) -> list[ShuffledUnits]:
     """The blocks of units, as they come."""
     found: list[ShuffledUnits] = []
     for place, own in groupby(rows, key=lambda row: row[:4]):
-        offsets, paths, keys, tags, values, carried = map(list, zip(*(row[4:] for row in own), strict=True))
-        columns: Any = (offsets, paths, keys, tags, values, carried)
+        columns: Any = map(list, zip(*(row[4:] for row in own), strict=True))
         found.append(ShuffledUnits(place, *columns))
     return found
 

@@ -133,6 +133,21 @@ MUTANTS: Final = (
         killed_by="test_timers::test_with_each_record_of_its_key_a_timer_may_go_back_again",
     ),
     mutant(
+        "a result of a window or timer that fails is charged to the input that moved event time",
+        ("Level._fail", replace("origin.cause is not None", "False")),
+        killed_by="test_due_failures::test_a_result_that_fails_stops_the_service_and_no_input_is_skipped[tumbling-map-skip]",
+    ),
+    mutant(
+        "a shuffle forgets what has caused its units",
+        ("ShuffledInputs.run", replace("any(units.causes)", "False")),
+        killed_by="test_due_failures::test_a_result_that_fails_stops_the_service_and_no_input_is_skipped[timer-next stage-skip]",
+    ),
+    mutant(
+        "an input's own output that is too large is not charged to it beside a timer's",
+        ("Gatherer.refusal", replace("return error", "return None")),
+        killed_by="test_due_failures::test_what_an_input_gives_itself_is_charged_to_it_though_a_timer_gives_more_under_it[size-0]",
+    ),
+    mutant(
         "duplicates exactly an interval apart are forwarded",
         (
             "Deduplicate.accept",

@@ -31,7 +31,19 @@ from tests.support.word_flows import append_word, same_key, stored_words, word, 
 
 
 def unit(offset: int, path: int = 0, part: int = 0) -> UnitRow:
-    return part, 1, "t", 0, offset, path.to_bytes(4), b"key", "tag", b"value", ()
+    return (
+        part,
+        1,
+        "t",
+        0,
+        offset,
+        path.to_bytes(4),
+        b"key",
+        "tag",
+        b"value",
+        f"window {offset}" if path else None,
+        (),
+    )
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000])

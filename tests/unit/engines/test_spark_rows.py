@@ -30,7 +30,19 @@ from tests.support.unit_rows import UnitRow, blocks_of, rows_of
 
 
 def unit(part: int, stage: int, topic: str, partition: int, offset: int, path: bytes) -> UnitRow:
-    return part, stage, topic, partition, offset, path, b"key", "type", b"value" * 3, ()
+    return (
+        part,
+        stage,
+        topic,
+        partition,
+        offset,
+        path,
+        b"key",
+        "type",
+        b"value" * 3,
+        "a window" if offset % 2 else None,
+        (),
+    )
 
 
 def shuffled(tasks: list[list[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:

@@ -150,7 +150,7 @@ def test_units_in_outboxes_come_in_order(found: list[set[Any]]) -> None:
         seen: set[Any] = set()
         for outbox, own in zip(outboxes, found, strict=True):
             packer = UnitPacker()
-            rows = [(*one, b"key", "tag", b"value", ()) for one in sorted(own - seen)]
+            rows = [(*one, b"key", "tag", b"value", None, ()) for one in sorted(own - seen)]
             seen |= own
             packed = [*packer.add(blocks_of(cast("Any", rows))), *packer.finish()]
             parcels += [outbox.put(1, one) for one in packed]

@@ -387,6 +387,9 @@ def closing_in_two_types(flow: Flow) -> None:
     ).to("closed", partitions=2)
 
 
+CLOSED = "what came of the window from 0 to 10 ms of key b"
+
+
 def in_two_types(result: Any) -> list[Any]:
     return [StringValue(value="closed"), Int64Value(value=1)][: 2 if result.key == b"b" else 1]
 
@@ -430,8 +433,8 @@ def boa_in_two_types(word: Any) -> list[Any]:
 @pytest.mark.parametrize(
     ("declare", "batch", "blamed"),
     [
-        (closing_in_two_types, lanes_of("ant", "bee", "asp", "bad", step_ms=3), "@5 "),
-        (closing_in_two_types, lanes_of("bee", "ant", "asp", "cat", "bad", step_ms=4), "@5 "),
+        (closing_in_two_types, lanes_of("ant", "bee", "asp", "bad", step_ms=3), CLOSED),
+        (closing_in_two_types, lanes_of("bee", "ant", "asp", "cat", "bad", step_ms=4), CLOSED),
         (joined_in_two_types, lanes_of("asp", "asp", "boa", "bad", step_ms=0), "@5 "),
         (joined_in_two_types, lanes_of("ant", "asp", "boa", "asp", "bad", step_ms=0), "@5 "),
         (joined_in_two_types, lanes_of("ant", "boa", "bad", "asp", step_ms=3), "@4 "),
