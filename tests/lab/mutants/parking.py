@@ -62,8 +62,8 @@ MUTANTS: Final = (
         (
             "Rebuild._spec",
             replace(
-                "encoded_sections(rebuilding, closes, progress.parking)",
-                "encoded_sections(rebuilding, closes)",
+                "encoded_sections(rebuilding, closes, progress.parking, lanes)",
+                "encoded_sections(rebuilding, closes, lanes)",
             ),
         ),
         killed_by=_WORLDS,
