@@ -6,7 +6,9 @@ change at every moment at which something is still to be published again.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.adapters.memory.store import MemoryStore
-from sqe_chain.errors import ConfigurationError, PlanMismatch
+from sqe_chain.errors import ConfigurationError, PlanMismatch, ServiceStopped
 from sqe_chain.features.lanes import Lanes
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
@@ -307,3 +309,73 @@ def test_a_store_that_is_lost_or_went_back_is_not_the_end_of_what_is_known_of_p(
         world.up.rebuild()
     rebuilt(world, totals(4))
     assert world.heard() == {key: {"n": 3} for key in TWICE}
+
+
+class Operator(World):
+    """Does what a generator draws, and goes back to the declaration before where the new one is refused."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self.draw, self.rounds, self.refused = draw, 2, 0
+        self.known = [self.drawn()]
+        super().__init__(self.known[0])
+
+    def drawn(self) -> Flow:
+        draw = self.draw
+        behind = draw.choice(["one", "two"])
+        return totals(
+            draw.choice([1, 2, 4]), buckets=draw.choice([1, 3]), behind=behind, more=draw.random() < 0.3
+        )
+
+    def step(self) -> None:
+        draw, up = self.draw, self.up
+        if draw.random() < 0.7:
+            self.feed()
+            self.rounds += 1
+        if draw.random() < 0.4:
+            self.recover()
+            up.crash_at_write(draw.randrange(3), "after")  # of a batch: sealed, published, persisted
+            up.run_until_crash()
+            up.script.writes.clear()
+        if draw.random() < 0.5:
+            up.crash_at_write(draw.randrange(12), draw.choice(["before", "after"]))
+        flow = self.drawn() if draw.random() < 0.6 else self.known[0]
+        self.declare(flow)
+        to = {START: draw.randrange(ROBOTS * self.rounds)} if draw.random() < 0.5 else None
+        try:
+            if draw.random() < 0.7:
+                up.rebuild(to, republish=draw.random() < 0.5)
+            up.run_until_crash()
+        except Crash:
+            pass
+        except (ConfigurationError, ServiceStopped):
+            self.refused += 1
+        up.script.writes.clear()
+        self.known = [flow, *self.known]
+        if draw.random() < 0.5:  # else what the crash has left is what the next step begins with
+            self.recover()
+        if draw.random() < 0.5:
+            self.heard()
+
+    def recover(self) -> None:
+        """Start the first declaration that is accepted: a crash may have come before or after a cut-over."""
+        for flow in self.known:
+            self.declare(flow)
+            with suppress(ServiceStopped):
+                self.up.start()
+                self.known = [flow]
+                return
+        raise AssertionError("no declaration is accepted")
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_whatever_changes_when_each_input_is_heard_once(block: int) -> None:
+    refused = 0
+    for seed in range(25 * block, 25 * block + 25):
+        world = Operator(random.Random(seed))
+        for _ in range(world.draw.choice([2, 4, 8])):
+            world.step()
+        world.recover()
+        world.run()
+        assert world.heard() == {key: {"n": world.rounds} for key in TWICE}, seed
+        refused += world.refused
+    assert refused
