@@ -85,13 +85,14 @@ def wire(cassandra_url: str) -> Iterator[LossyProxy]:
 
 
 @pytest.fixture
-def lossy(wire: LossyProxy) -> Iterator[StateStore]:
-    """A store that uses the proxy, with short timeouts, connected and warmed up."""
+def lossy(wire: LossyProxy, flow: str) -> Iterator[StateStore]:
+    """A store that uses the proxy, with short timeouts, connected and warmed up. Only requests about the flow are dropped."""
     made = open_store(f"cassandra://127.0.0.1:{wire.port}/sqe_chain?timeout_s=2")
     warm = f"warm-{uuid.uuid4().hex}"
     retry_until_available(lambda: made.write(warm, "s", 0, None, BORN, [(b"k", b"1")]))
     retry_until_available(lambda: made.set_home(warm, None, replace(CLAIM, number=0), b"plan"))
     retry_until_available(lambda: made.home(warm))
+    wire.only = flow.encode()
     yield made
     made.close()
 

@@ -21,6 +21,7 @@ class LossyProxy:
     Attributes:
         requests_to_drop: how many of the next requests never arrive.
         responses_to_drop: how many of the next responses never arrive.
+        only: bytes that a request must have to count, as a response to it does. Drivers send requests of their own at any time.
     """
 
     def __init__(self, port: int) -> None:
@@ -31,6 +32,8 @@ class LossyProxy:
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         self.requests_to_drop = 0
         self.responses_to_drop = 0
+        self.only = b""
+        self._asked: set[socket.socket] = set()  # servers' ends of connections whose last request counts
 
     @property
     def port(self) -> int:
@@ -68,13 +71,17 @@ class LossyProxy:
     def _forward(self, source: socket.socket, target: socket.socket, what: str) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 20):
-                if not self._lost(what):
+                if not self._lost(what, source, target, data):
                     target.sendall(data)
         with contextlib.suppress(OSError):
             target.shutdown(socket.SHUT_WR)
 
-    def _lost(self, what: str) -> bool:
+    def _lost(self, what: str, source: socket.socket, target: socket.socket, data: bytes) -> bool:
         with self._lock:
+            if what == "requests_to_drop":
+                (self._asked.add if self.only in data else self._asked.discard)(target)
+            if (target if what == "requests_to_drop" else source) not in self._asked:
+                return False
             left = int(getattr(self, what))
             setattr(self, what, max(0, left - 1))
             return left > 0
