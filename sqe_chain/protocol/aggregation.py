@@ -183,14 +183,14 @@ class StagedService:
 
         One that was sealed before has perhaps been published in part, so it is never made smaller.
         """
-        env, owned, anew = self.env, self.owned, at_end
+        env, owned, again = self.env, self.owned, at_end
         limit = min(env.settings.max_records, int(env.settings.max_bytes / self._bytes_per_record))
         # Not bounded: each further round means that an input was created again just now, or halves the batch.
         while True:
-            infos = self._topics.look(anew=anew)
+            infos = self._topics.look(again=again)
             bounds = self._bounds(owned, infos)
             if bounds is None:
-                anew = True
+                again = True
                 continue
             last = owned.last
             look, now_ms = Look(bounds, limit, at_end, final), env.clock.now_ms()
@@ -204,7 +204,7 @@ class StagedService:
             except RecreatedTopic:  # marks raise it for a topic upstream, too
                 if env.role.refold is not None or not self._topics.recreated():
                     raise
-                anew = True
+                again = True
             except TooManyForOnePlan:
                 if part.sealed is not None:
                     raise PoisonError(

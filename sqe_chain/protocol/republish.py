@@ -104,10 +104,10 @@ class Republisher:
             ServiceStopped: going on would not be exact: messages are missing, or inputs are not what they were.
             PoisonError: an input cannot be processed, under policy `stop`.
         """
-        began_ms, anew = self.env.clock.now_ms(), at_end
+        began_ms, again = self.env.clock.now_ms(), at_end
         while True:  # not bounded: each further round means that an input was created again just now.
             # That input enters as a new root, or it stops the service.
-            infos, offsets, bounds = self._look(anew=anew)
+            infos, offsets, bounds = self._look(again=again)
             for feature in self.features.declared:
                 feature.looked(None, infos)
             try:
@@ -118,7 +118,7 @@ class Republisher:
                     "look at the topics", look
                 ):  # marks raise it for a topic upstream, too
                     raise
-                anew = True
+                again = True
 
     def _batch(
         self,
@@ -252,12 +252,12 @@ class Republisher:
         return inputs.lag(offsets, self.env.ports.log.bounds(offsets))
 
     def _look(
-        self, *, anew: bool
+        self, *, again: bool
     ) -> tuple[dict[str, TopicInfo], dict[TopicPartition, int], Mapping[TopicPartition, Bounds]]:
         """Describe the topics, enter new partitions, and read the bounds of the same topics."""
         env = self.env
         while True:  # not bounded: each further round means that an input was created again just now
-            infos = self._topics.look(anew=anew)
+            infos = self._topics.look(again=again)
             # A topic that was created again enters as a new root, or stops the service.
             fresh = self._enter(infos)
             if fresh:
@@ -269,7 +269,7 @@ class Republisher:
             bounds = env.retry.call("look for new records", look)
             if bounds is not None:
                 return infos, offsets, bounds
-            anew = True
+            again = True
 
     def _publish(
         self,

@@ -152,18 +152,18 @@ class DescribedTopics:
     _infos: dict[str, TopicInfo] = field(default_factory=dict)
     _described_ms: int = 0
 
-    def look(self, *, anew: bool) -> dict[str, TopicInfo]:
+    def look(self, *, again: bool) -> dict[str, TopicInfo]:
         """The topics as they are now, or were at most `DESCRIBE_MS` ago.
 
         Args:
-            anew: as they are now. Files always are: there may be new ones at any time.
+            again: as they are now. Files always are: there may be new ones at any time.
 
         Raises:
             Unavailable: asked to stop while one of them is gone, or the broker does not answer.
         """
         env = self.env
         old = abs(env.clock.now_ms() - self._described_ms) > DESCRIBE_MS  # clocks may be set back
-        if anew or old or not self._infos or env.flow.file_sources:
+        if again or old or not self._infos or env.flow.file_sources:
             look = partial(inputs.describe, env.flow, env.ports.log, running=True)
             self._infos = env.retry.call("look at the topics", look)
             self._described_ms = env.clock.now_ms()

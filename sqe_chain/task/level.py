@@ -150,7 +150,7 @@ class Level:
 
     def _causes_of(self, given: Sequence[Origin | int]) -> list[str | None] | None:
         """What has caused each unit, where no input has; None: inputs have caused all of them."""
-        if self._run_is_due or not all(isinstance(index, int) for index in given):
+        if self._run_is_due or set(map(type, given)) != {int}:
             return [self._origin(index).cause for index in given]
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
@@ -51,7 +52,7 @@ class Rows(Codec[Value]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A decoder cannot be pickled
-        return _rows, (self._codec, self._csv, self._typed)
+        return partial(Rows, csv=self._csv, typed=self._typed), (self._codec,)
 
     def encode(self, value: Value) -> bytes:
         return self._codec.encode(value)
@@ -77,10 +78,6 @@ class Rows(Codec[Value]):
     def misread(self, was: str, shape: Shape) -> str:  # type: ignore[override] # a shape is a mapping
         del was, shape  # rows name their columns: one that does not fit the type is found by itself
         return ""
-
-
-def _rows(codec: Codec[Value], csv: bool, typed: bool) -> Rows[Value]:  # noqa: FBT001 - as pickle gives them
-    return Rows(codec, csv=csv, typed=typed)
 
 
 def _reader_of(codec: Codec[Any], form: Format) -> Callable[[bytes], Any]:
