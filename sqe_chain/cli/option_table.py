@@ -9,6 +9,9 @@ import typer
 
 from sqe_chain.runtime.connecting import MOST_WORKERS
 
+_MOST = 2**63 - 1
+"""The largest number that an option takes: stores, Kafka and the log count in 64 bits."""
+
 
 @dataclass(frozen=True)
 class Option:
@@ -19,7 +22,7 @@ class Option:
         metavar: a word for its value.
         name: its name without dashes; by default that of the annotated field or parameter.
         env: whether it can be set in the environment too, as ``SQE_CHAIN_`` and its name.
-        least: of numbers.
+        least: of numbers; who states it takes no number above 2^63 - 1.
         most: of numbers.
     """
 
@@ -34,8 +37,9 @@ class Option:
         """The same for typer, which takes the value of a field or parameter of this name."""
         name = self.name or field.replace("_", "-")
         env = f"SQE_CHAIN_{name.replace('-', '_').upper()}" if self.env else None
+        most = _MOST if self.most is None and self.least is not None else self.most
         return typer.Option(
-            f"--{name}", help=self.help, metavar=self.metavar, envvar=env, min=self.least, max=self.most
+            f"--{name}", help=self.help, metavar=self.metavar, envvar=env, min=self.least, max=most
         )
 
 

@@ -39,10 +39,12 @@ JsonOption = Annotated[bool, Option("All information as one JSON object.")]
 def dev_up(
     *,
     directory: DirOption = None,
-    kafka_port: Annotated[int | None, Option("By default a free one.", "PORT")] = None,
-    redis_port: Annotated[int | None, Option("By default a free one.", "PORT")] = None,
+    kafka_port: Annotated[int | None, Option("By default a free one.", "PORT", least=1, most=65_535)] = None,
+    redis_port: Annotated[int | None, Option("By default a free one.", "PORT", least=1, most=65_535)] = None,
     cassandra: Annotated[bool, Option("Also start Cassandra, with the tables of a store.")] = False,
-    cassandra_port: Annotated[int | None, Option("By default a free one.", "PORT")] = None,
+    cassandra_port: Annotated[
+        int | None, Option("By default a free one.", "PORT", least=1, most=65_535)
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Start the servers that are not running yet. They run until `down`; data of an earlier `up` is kept."""

@@ -195,7 +195,16 @@ def _port(wanted: int | None, before: DevServer | None) -> int | None:
 
 
 def _path(directory: Path | str | None) -> Path:
-    return default_directory() if directory is None else Path(directory).expanduser().absolute()
+    path = default_directory() if directory is None else Path(directory).expanduser().absolute()
+    try:
+        path.stat()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path}: {error.strerror}. Expected a directory that this user may read and write"
+        ) from error
+    return path
 
 
 @contextmanager

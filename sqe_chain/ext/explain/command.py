@@ -136,9 +136,10 @@ class Sampling:
     ] = None
     rate: Annotated[int | None, Option("Read at most this many records a second.", "N", least=1)] = None
     since: SinceOption = None
-    seed: Annotated[int | None, Option("Draw the same keys each time.", "N")] = None
+    seed: Annotated[int | None, Option("Draw the same keys each time.", "N", least=0)] = None
     metrics_port: Annotated[
-        int | None, Option("Serve metrics for Prometheus on this port of this machine.", "PORT")
+        int | None,
+        Option("Serve metrics for Prometheus on this port of this machine.", "PORT", least=1, most=65_535),
     ] = None
 
 

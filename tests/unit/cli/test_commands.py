@@ -100,6 +100,18 @@ def test_every_command_takes_what_is_in_scripts() -> None:
     assert found == {name: {*taken.split(), "traceback"} for name, taken in TAKEN.items()}
 
 
+def test_every_whole_number_has_bounds() -> None:
+    """Above 64 bits the code that takes a number fails without a name."""
+    numbers = [
+        (name, option)
+        for name, command in _leaves(typer.main.get_group(application()), "")
+        for option in command.params
+        if option.type_descriptor.annotation is int
+    ]
+    assert len(numbers) > 20
+    assert not [(name, it.name) for name, it in numbers if it.max is None]
+
+
 def _leaves(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     for name, command in group.commands.items():
         if hasattr(command, "commands"):

@@ -34,7 +34,7 @@ def below(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if "__pycache__" not in path.parts}
 
 
-@pytest.mark.parametrize("missing", ["typo", "typo/below"])
+@pytest.mark.parametrize("missing", ["typo", "typo/below", "long" * 100])
 @pytest.mark.parametrize("words", OTHERS.values(), ids=OTHERS)
 @pytest.mark.usefixtures("flows", "log")
 def test_nothing_is_made(
