@@ -22,21 +22,30 @@ Part = Mapping[object, object]
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What a run has left behind."""
+    """What a run has left behind.
+
+    Attributes:
+        parts: name of a part -> what is in it.
+        own: parts that replays change.
+        rows: parts that are rows of the package's own; from batch to batch they are tidied up.
+    """
 
     parts: Mapping[str, Part] = field(default_factory=dict)
     own: frozenset[str] = frozenset()
+    rows: frozenset[str] = frozenset()
 
-    def difference(self, other: RunOutcome, *, replays: bool) -> str | None:
+    def difference(self, other: RunOutcome, *, replays: bool, batches: bool) -> str | None:
         """The first difference, in words; None: they are equal.
 
         Args:
             other: of the disturbed run.
             replays: whether the logs of the two differ by replays.
+            batches: whether their batches have other sizes.
         """
+        left_out = (self.own if replays else frozenset()) | (self.rows if batches else frozenset())
         for name, part in self.parts.items():
             now_there = other.parts.get(name, {})
-            if part == now_there or (replays and name in self.own):
+            if part == now_there or name in left_out:
                 continue
             for key in [*part, *(key for key in now_there if key not in part)]:
                 if part.get(key) != now_there.get(key):
@@ -53,7 +62,7 @@ def collect_outcome(rehearsal: Rehearsal) -> RunOutcome:
     """
     flow = rehearsal.flow
     parts: dict[str, Part] = {}
-    own = set()
+    own, rows = set(), set()
     for stage in flow.stages:
         name = f"states of stage {stage.name!r}"
         if stage.stage_kind.sink is not None:
@@ -66,6 +75,7 @@ def collect_outcome(rehearsal: Rehearsal) -> RunOutcome:
         else:
             parts[name] = dict(rehearsal._rows(stage))  # noqa: SLF001 - of this package
             own.add(name)
+            rows.add(name)
     for output in flow.outputs:
         name = f"output {output.name!r} on topic {output.topic!r}"
         parts[name] = _received(rehearsal, output)
@@ -79,7 +89,7 @@ def collect_outcome(rehearsal: Rehearsal) -> RunOutcome:
         parts["dead letters"] = letters
         own.add("dead letters")
         parts["errors of dead letters"] = dict(Counter(letters.values()))
-    return RunOutcome(parts, frozenset(own))
+    return RunOutcome(parts, frozenset(own), frozenset(rows))
 
 
 def _received(rehearsal: Rehearsal, output: OutputNode) -> Part:

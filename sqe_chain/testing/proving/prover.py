@@ -23,6 +23,8 @@ from sqe_chain.wings import needed
 
 _MOST_ATTEMPTS = 300
 """Schedules that are tried to find a shorter one."""
+_BATCHES: Final = 20
+"""In how many batches the undisturbed run is repeated, at least."""
 _SIDES: Final = frozenset({5, 6})
 """Steps that some flows do not have."""
 
@@ -92,8 +94,8 @@ class Prover:
         return self._proof(self.reference(base), other_processes=other_processes)
 
     def reference(self, schedule: Schedule) -> Trial:
-        """The undisturbed run; the first time it is run twice, and both are compared: the other one after a shuffle, in blocks of one."""
-        schedule = schedule.undisturbed
+        """The undisturbed run. The first time it is run three times, and compared: after a shuffle, in blocks of one, in small batches."""
+        schedule = schedule.reference
         known = self.references.get(schedule)
         if known is None:
             try:
@@ -105,6 +107,8 @@ class Prover:
                 raise Found(schedule, why)
             if why := _why(known, again):
                 raise Found(other, why)
+            if not schedule.batch:
+                self.attempt(replace(schedule, batch=1 + len(schedule.inputs) // _BATCHES), counted=False)
         return known
 
     def _schedules(self, base: Schedule) -> Iterator[Schedule]:
@@ -120,15 +124,19 @@ class Prover:
         random = Random(self.seed)  # noqa: S311 - no secret
         yield from draw_schedules(base, random, calls, upstream=len(upstream), rewinds=republishes)
 
-    def attempt(self, schedule: Schedule) -> None:
+    def attempt(self, schedule: Schedule, *, counted: bool = True) -> None:
         """Run one schedule, and compare.
+
+        Args:
+            schedule: the run.
+            counted: whether it is one of those that the proof counts.
 
         Raises:
             Found: something was found.
         """
         reference = self.reference(schedule)
         trial = self.bench.run(schedule, reference)
-        self.schedules += 1
+        self.schedules += counted
         self.checked.update(trial.checked)
         self.faults.update(trial.happened)
         self.counts["several"] += len(schedule.faults) > 1
@@ -209,7 +217,7 @@ class Prover:
         """Run a schedule again after its undisturbed run, and return both; None: the flow stops without any fault."""
         self.watch.forget()
         try:
-            reference = self.bench.run(schedule.undisturbed)
+            reference = self.bench.run(schedule.reference)
             return reference, self.bench.run(schedule, reference)
         except ChainError:
             return None
@@ -311,4 +319,5 @@ def _why(reference: Trial, trial: Trial) -> str:
         return str(trial.violation)
     if reference.outcome is None or trial.outcome is None:
         return ""
-    return reference.outcome.difference(trial.outcome, replays=trial.schedule.upstream) or ""
+    batches = reference.schedule.batch != trial.schedule.batch
+    return reference.outcome.difference(trial.outcome, replays=trial.schedule.upstream, batches=batches) or ""

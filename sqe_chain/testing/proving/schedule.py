@@ -133,6 +133,12 @@ class Schedule:
         """The same without anything that happens, on the usual layout and in the usual blocks: neither may change anything."""
         return replace(self, faults=(), rewinds=(), in_place=True, block=BLOCK)
 
+    @property
+    def reference(self) -> Schedule:
+        """What it is compared with: undisturbed, in batches of this size if anything happens, else as in the settings."""
+        happens = self.faults or self.rewinds
+        return self.undisturbed if happens else replace(self.undisturbed, batch=0)
+
 
 @dataclass(frozen=True, slots=True)
 class Point:

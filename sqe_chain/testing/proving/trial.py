@@ -173,8 +173,9 @@ class _Run:
         self._upstream = bench.upstream_rehearsal(schedule)
         self._service = bench.rehearsal(schedule)
         self._trial = Trial(schedule)
-        same_log = not schedule.upstream and reference is not None
-        known = reference.cells if same_log and reference is not None else {}
+        known: Mapping[Any, Any] = {}
+        if reference is not None and not schedule.upstream and reference.schedule.batch == schedule.batch:
+            known = reference.cells
         self._audit = Audit(self._service.flow, self._service.stores, known)
         services: list[tuple[Service, Rehearsal]] = [("flow", self._service)]
         if self._upstream is not None:
@@ -209,7 +210,7 @@ class _Run:
         except Violation as violation:
             trial.violation = violation
         except Exception as error:
-            if schedule == schedule.undisturbed:
+            if schedule == schedule.reference:
                 raise
             trial.violation = Violation("sound", f"the service stopped: {type(error).__name__}: {error}")
         trial.checked, trial.cells = self._audit.checked, self._audit.seen

@@ -377,6 +377,25 @@ def test_results_are_compared_in_the_end() -> None:
         prove(flow, {"in": EVENTS}, seconds=600, schedules=40, other_processes=False)
 
 
+def test_a_fold_that_depends_on_where_batches_end() -> None:
+    """A stored state has its keys in order; within a batch they are in the order in which they came."""
+
+    def first(state: Event, event: Event) -> Iterator[Event]:
+        state[event["name"]] = True
+        yield {"first": next(iter(state))}
+
+    flow = Flow("firsts", state_partitions=1)
+    stage = flow.source("in", dict).aggregate("firsts", key=lambda _: "all", state=dict, fold=first)
+    stage.to("out", partitions=1)
+    with pytest.raises(NotExact, match="output 'out' on topic 'out'") as raised:
+        prove(flow, {"in": [{"name": name} for name in "zyxabc"]}, other_processes=False)
+    schedule = raised.value.schedule
+    assert isinstance(schedule, Schedule)
+    assert (schedule.batch, schedule.faults) == (1, ())
+    with pytest.raises(NotExact, match="output 'out' on topic 'out'"):
+        prove_schedule(flow, {"in": [{"name": name} for name in "zyxabc"]}, schedule)
+
+
 def test_the_function_is_blamed_rather_than_what_comes_of_it() -> None:
     calls = count()
 
