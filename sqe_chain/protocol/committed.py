@@ -6,9 +6,10 @@ A flow that gets its first stage, or its first file, reads it here again: from t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Final
 
 from sqe_chain.chain import MAX_EPOCH, Link
 from sqe_chain.envelope.marks import PartitionMarks
@@ -18,19 +19,26 @@ from sqe_chain.errors import (
     EnvelopeError,
     NoCommittedOffset,
     PartitionsMismatch,
+    PlanMismatch,
     TooManyLanes,
 )
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.nodes import OutputNode
 from sqe_chain.ports import Bounds, Commit, Message, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.inputs import METADATA_LENGTH, decode_marks, encode_marks, moved_by, parse_metadata
+from sqe_chain.protocol.layout import behind_stages
 from sqe_chain.task.reading import check_read_id
 
 Infos = Mapping[str, TopicInfo]
 Recreated = dict[tuple[str, str], dict[TopicPartition, int]]
 """Topics created again, with the id that was read: partition -> up to where the old topic was read."""
+
+
+_LOOK_BACK: Final = 100
+"""Offsets at the end of an output's partition that are looked at."""
 
 
 @dataclass(slots=True)
@@ -143,12 +151,46 @@ def _check_never_published(env: Environment, infos: Infos, topics: Iterable[str]
     Raises:
         NoCommittedOffset: one was.
     """
-    flow = env.flow
-    names = {f"{flow.name}/{node.name}" for node in flow.outputs}
     ids = {topic: infos[topic].topic_id for topic in topics}
-    tps = inputs.partitions_of(infos[topic] for topic in {node.topic for node in flow.outputs} if ids)
+    for link in _last_published(env, infos, env.flow.outputs if ids else ()):
+        if ids.get(link.topic) == link.topic_id:
+            raise NoCommittedOffset(
+                f"group {env.flow.declared_name!r} has no commit for {link.topic!r}, but output {link.output!r} holds what the flow "
+                "has made of it: it has run before, and Kafka has forgotten its commits (offsets.retention.minutes). With "
+                "--start latest all that it has not read would be skipped. Give --start earliest: receivers ignore what they "
+                "have; or set the group's offsets with Kafka's tools"
+            ).at(link.topic, link.partition)
+
+
+def check_first_stage(env: Environment, infos: Infos, entered: EnteredInputs) -> None:
+    """Check that nothing is to be published again by outputs that now come after a stage: there they have other lanes.
+
+    Raises:
+        PlanMismatch: a run published a batch, and was killed before its commit, or the flow was rewound.
+    """
+    behind = [node for node in env.flow.outputs if behind_stages(env.flow, node.name)]
+    for link in _last_published(env, infos, behind):
+        read = entered.inputs.get((link.topic, link.partition))
+        if read is not None and read.topic_id == link.topic_id and link.offset >= read.offset:
+            raise PlanMismatch(
+                f"flow {env.flow.name!r}: output {link.output!r} holds what the flow has made of {link.topic}[{link.partition}] at offset "
+                f"{link.offset}, and its group's commit is {read.offset}: this is to be published again. After a stage it would come on "
+                "another lane, and readers would count it twice. Expected the old declaration: run it with --once, then the new one"
+            ).at(link.topic, link.partition, link.offset)
+
+
+def _last_published(env: Environment, infos: Infos, outputs: Iterable[OutputNode]) -> Iterator[Link]:
+    """The flow's own links of the last records of outputs, and of those shortly before, where others publish there, too."""
+    names = {f"{env.flow.name}/{node.name}": node.topic for node in outputs}
+    tps = inputs.partitions_of(infos[topic] for topic in set(names.values()))
     last = [
-        Range(topic, infos[topic].topic_id, partition, bound.stable_end - 1, bound.stable_end)
+        Range(
+            topic,
+            infos[topic].topic_id,
+            partition,
+            max(bound.begin, bound.stable_end - _LOOK_BACK),
+            bound.stable_end,
+        )
         for (topic, partition), bound in env.log.bounds(tps).items()
         if bound.stable_end > bound.begin
     ]
@@ -157,13 +199,8 @@ def _check_never_published(env: Environment, infos: Infos, topics: Iterable[str]
         messages = [message for messages in env.log.read_all(last) for message in messages]
     for message in messages:
         link = _last_link(message)
-        if link is not None and link.output in names and ids.get(link.topic) == link.topic_id:
-            raise NoCommittedOffset(
-                f"group {flow.declared_name!r} has no commit for {link.topic!r}, but output {link.output!r} holds what the flow "
-                "has made of it: it has run before, and Kafka has forgotten its commits (offsets.retention.minutes). With "
-                "--start latest all that it has not read would be skipped. Give --start earliest: receivers ignore what they "
-                "have; or set the group's offsets with Kafka's tools"
-            ).at(link.topic, link.partition)
+        if link is not None and link.output in names:
+            yield link
 
 
 def _last_link(message: Message) -> Link | None:

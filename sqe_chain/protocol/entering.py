@@ -9,7 +9,7 @@ from sqe_chain.errors import ServiceStopped
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Commit, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
-from sqe_chain.protocol.committed import enter, tell_entered
+from sqe_chain.protocol.committed import check_first_stage, enter, tell_entered
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.inputs import parse_metadata
 from sqe_chain.protocol.layout import layout_of
@@ -46,8 +46,13 @@ def first_plan(env: Environment, claim: Claim, infos: Infos) -> Plan:
 def _plan_of_republisher(
     env: Environment, claim: Claim, infos: Infos, commits: Mapping[TopicPartition, Commit]
 ) -> Plan:
-    """The first plan of a flow that had no stages until now: it goes on where its group's commits are."""
+    """The first plan of a flow that had no stages until now: it goes on where its group's commits are.
+
+    Raises:
+        ServiceStopped: see `enter`; and see `check_first_stage`.
+    """
     entered = enter(env, infos, inputs.input_partitions(env.flow, infos), commits)
+    check_first_stage(env, infos, entered)
     tell_entered(env, entered, infos)
     starts = {tp: (entering.offset, entering.offset > 0) for tp, entering in entered.inputs.items()}
     marks = {tp: entering.marks for tp, entering in entered.inputs.items()}

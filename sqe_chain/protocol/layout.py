@@ -258,6 +258,11 @@ def _stages_in(way: str) -> set[str]:
     return {name for kind, _, name in (part.partition("/") for part in way.split()) if kind != "source"}
 
 
+def behind_stages(flow: CompiledFlow, output: str) -> bool:
+    """Whether an output publishes what a stage gives."""
+    return bool(_stages_in(flow.paths[f"output/{output}"]))
+
+
 def check_same_code(flow: CompiledFlow, known: Layout, number: int) -> None:
     """Check that a flow is declared as it was when the plan was sealed that has to be finished first.
 
