@@ -9,13 +9,15 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from sqe_chain.features.event_times import EventTime
 from sqe_chain.ports import Bounds, Header, Home, TopicPartition
 from sqe_chain.protocol.plan import Plan
+from sqe_chain.task.frontier import furthest
 
 INVARIANTS = {
     "sum": "at rest every state is the fold of all facts, each once",
     "prefix": "at every moment every state is the fold of a prefix of each lane",
-    "monotone": "epochs, plans, headers and cursors never go back",
+    "monotone": "epochs, plans, headers, cursors and the watermark of a flow never go back",
     "order": "outputs come before states, downstream states before upstream ones",
     "commit": "a group's offset is not beyond the last plan that all headers have reached",
     "one writer": "after a claim no older run changes anything",
@@ -75,7 +77,7 @@ class Invariants:
             self.require("one writer", after.run_id == before.run_id, text)
 
     def check_plan(self, flow: str, plan: Plan, before: Plan | None) -> None:
-        """A plan has the id of its content, and begins where the one before ends.
+        """A plan has the id of its content, begins where the one before ends, and takes inputs at least as far by event time.
 
         Args:
             flow: whose plan it is.
@@ -87,6 +89,9 @@ class Invariants:
         if before is None:
             return
         self.require("plans", plan.previous_id == before.plan_id, f"{where} does not follow {before.number}")
+        taken, known = EventTime.of(plan).frontier, EventTime.of(before).frontier
+        text = f"{where} takes inputs up to {taken}, the plan before took them up to {known}"
+        self.require("monotone", furthest(taken, known) == taken, text)
         removed = set(plan.layout.gone) - set(before.layout.gone)
         starts = {planned.tp: planned.start for planned in plan.ranges}
         for planned in before.ranges:

@@ -6,12 +6,15 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from sqe_chain import ReplayFilter, read
+from sqe_chain import read
+from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.ports import Message
 from sqe_chain.testing import Rehearsal
 from tests.lab.event_time_worlds.flows import OUTPUT_PARTITIONS, STAGE
 from tests.lab.event_time_worlds.running import Run, Wrong
 from tests.lab.event_time_worlds.world import FILTERS, JOINS, WINDOWED, World
 from tests.lab.reference.event_times import Delivery, Reference, spread
+from tests.support.receiving import received
 
 _NUMBER: Final = re.compile(rb'"n":\s?(\d+)')
 _LOST: Final = ("/late", "/malformed", "/ahead")
@@ -27,6 +30,9 @@ def judge(world: World) -> None:
     run = Run(world)
     try:
         run.run()
+        for republisher in run.republishers:
+            for output in republisher.flow.compile().outputs:
+                _received(run.log, output.topic)
         deliveries = list(first_deliveries(run))
         for number, service in enumerate(run.readers):
             expected = Reference(
@@ -100,17 +106,22 @@ def _states(world: World, service: Rehearsal) -> dict[tuple[Any, ...], Any]:
 
 def _published(service: Rehearsal, parts: int) -> dict[tuple[int, int], list[Any]]:
     """(State partition, partition of the output) -> what a reader with a replay filter gets, in order."""
-    topic = f"{service.flow.name}.out"
-    accepts = ReplayFilter({topic: service.log.describe([topic])[topic].topic_id})
     found: dict[tuple[int, int], list[Any]] = {
         (of, to): [] for of in range(parts) for to in range(OUTPUT_PARTITIONS)
     }
-    for message in service.log.records(topic):
-        if accepts.accept(message):
-            envelope = read(message.value(), headers=message.headers())
-            of = spread((envelope.key or b"").decode(), parts)
-            found[of, message.partition()] += envelope.payloads_as(dict)
+    for message in _received(service.log, f"{service.flow.name}.out"):
+        envelope = read(message.value(), headers=message.headers())
+        of = spread((envelope.key or b"").decode(), parts)
+        found[of, message.partition()] += envelope.payloads_as(dict)
     return found
+
+
+def _received(log: MemoryLog, topic: str) -> list[Message]:
+    """What a reader with a replay filter gets of a topic; what it ignores has the content of what it gets."""
+    try:
+        return list(received(topic, log.describe([topic])[topic].topic_id, log.records(topic)))
+    except AssertionError as error:
+        raise Wrong(f"redo: on {topic}, {error}") from error
 
 
 def _difference(found: dict[Any, Any], wanted: dict[Any, Any]) -> str:

@@ -12,8 +12,13 @@ from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.engines.task import publish
 from sqe_chain.envelope.marks import PartitionMarks
+from sqe_chain.features import timing
+from sqe_chain.features.event_times import EventTime, frontier_after
 from sqe_chain.protocol import owned_flow
+from sqe_chain.protocol.feature import Part
 from sqe_chain.protocol.owned_flow import OwnedFlow
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.task.frontier import Frontier
 from tests.lab.reference.world import StageName
 from tests.lab.simulator import Schedule, Simulation, Violation, World, drawn, replay, simulate
 from tests.lab.simulator.__main__ import main
@@ -245,6 +250,20 @@ def test_outputs_of_one_input_at_one_position_are_noticed(monkeypatch: Patch, ki
     each_unit_is_taken_for_an_input_of_its_own(monkeypatch)
     with pytest.raises(Violation, match=r"redo: a lane and position names one content.* 1/1 on"):
         replay(world, [fed])
+
+
+def test_a_watermark_that_goes_back_is_noticed(monkeypatch: Patch) -> None:
+    world = World(hops=0, kind="windows", partitions=1, stages=1)
+    fed = [["feed", "far", [[0, f"{number} a a - g{number} 1"]]] for number in (1, 2, 3)]
+    steps = [step for feeds in fed for step in (feeds, ["run", "totals", 4, []])]
+    replay(world, steps)
+
+    def forgets(last: Plan, part: Part) -> Frontier | None:
+        return None if EventTime.of(last).frontier else frontier_after(last, part)
+
+    monkeypatch.setattr(timing, "frontier_after", forgets)
+    with pytest.raises(Violation, match=r"monotone: .*takes inputs up to None, the plan before took them up"):
+        replay(world, steps)
 
 
 def test_an_output_written_twice_in_a_batch_is_noticed_though_both_are_equal(monkeypatch: Patch) -> None:
