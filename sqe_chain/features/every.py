@@ -8,6 +8,7 @@ from sqe_chain.features.announcing import Announcements
 from sqe_chain.features.closing import ClosingWindows
 from sqe_chain.features.dead_letter_commits import DeadLetterCommits
 from sqe_chain.features.file_inputs import FileInputs
+from sqe_chain.features.first_stage import FirstStage
 from sqe_chain.features.lanes import KeepingLanes
 from sqe_chain.features.locations import WritingLocations
 from sqe_chain.features.overwriting import Overwriting
@@ -33,6 +34,7 @@ FEATURES: Final = (
     ClosingWindows,
     AfterRebuild,
     KeepingLanes,
+    FirstStage,
     ParkingInputs,
     Timing,
     Ticking,

@@ -13,6 +13,7 @@ from sqe_chain.features.parking import Parking
 from sqe_chain.features.rebuilding import Reached, Rebuilding, Unfinished
 from sqe_chain.features.ticking import Timers
 from sqe_chain.ports import Commit, Home, TopicInfo, TopicPartition
+from sqe_chain.protocol.committed import Begun
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.inputs import parse_metadata
 from sqe_chain.protocol.layout import Layout
@@ -36,6 +37,7 @@ class FlowProgress:
         parking: what is parked after the last plan.
         recreated: topics that were created again after a part of them had been counted, which cannot be counted again.
         lanes: since when it publishes on its present lanes, if that is known.
+        begun: what it had read before its first stage.
     """
 
     number: int
@@ -50,6 +52,7 @@ class FlowProgress:
     parking: Parking = field(default_factory=Parking)
     recreated: frozenset[str] = frozenset()
     lanes: Lanes = field(default_factory=Lanes)
+    begun: Begun = field(default_factory=Begun)
 
     @property
     def still_to_publish(self) -> Rebuilding:
@@ -118,6 +121,7 @@ def find_progress(
         parking=replace(Parking.of(last), released=()),
         recreated=recreated_since(last, infos) | {*last.layout.gone},
         lanes=known_lanes(name, last),
+        begun=Begun.of(last),
     )
 
 
@@ -149,6 +153,11 @@ def _find_in_commits(
         raise StoreInconsistent(
             f"flow {flow!r}: the store has lost its plans, which had {parked} records that were parked or discarded. Expected the plans: these "
             f"records must not count. Restore the store, or {START_OVER}"
+        )
+    if any(commit.number("begun") for commit in commits):
+        raise StoreInconsistent(
+            f"flow {flow!r}: the store has lost its plans, which knew what the flow had read before its first stage. Expected the plans, "
+            f"to ignore what comes again of it. Restore the store, or {START_OVER}"
         )
     ends = {commit.tp: commit.offset for commit in commits}
     starts = {commit.tp: start for commit in commits if (start := commit.number("start"))}

@@ -178,7 +178,7 @@ class Rebuild:
             reached=event_time,
         )
         lanes = self._lanes(until, progress)
-        sections = encoded_sections(rebuilding, closes, progress.parking, lanes)
+        sections = encoded_sections(rebuilding, closes, progress.parking, lanes, progress.begun)
         outputs = progress.layout.outputs if progress.layout else {}
         spec = Refold(rebuilding.attempt, progress.starts, until, sections, outputs)
         return spec, rebuilding, closes, lanes

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, ClassVar, Final, Self
 
 from sqe_chain.chain import MAX_EPOCH, Link
 from sqe_chain.envelope.marks import PartitionMarks
@@ -29,7 +29,8 @@ from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.inputs import METADATA_LENGTH, decode_marks, encode_marks, moved_by, parse_metadata
-from sqe_chain.protocol.layout import behind_stages
+from sqe_chain.protocol.layout import behind_stages, by_name, by_partition
+from sqe_chain.protocol.plan import Plan, Section, left_by
 from sqe_chain.task.reading import check_read_id
 
 Infos = Mapping[str, TopicInfo]
@@ -58,6 +59,32 @@ class InputProgress:
     epoch: int
     marks: PartitionMarks
     moved_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun(Section):
+    """What a flow had read before its first stage. Its states begin after that, and a rebuild needs to know what comes again.
+
+    Attributes:
+        marks: of each partition, in its last commit without stages.
+    """
+
+    name: ClassVar[str] = "begun"
+    marks: Mapping[TopicPartition, PartitionMarks] = field(default_factory=dict)
+
+    def carried(self, last: Plan, plan: Plan) -> Begun:
+        """All of it, for life, without partitions that another topic has now."""
+        gone = left_by(plan, last)
+        return Begun({tp: marks for tp, marks in self.marks.items() if tp not in gone})
+
+    def to_json(self) -> dict[str, Any]:
+        """For json.dumps."""
+        return {name: marks.to_json() for name, marks in by_name(self.marks).items()}
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """What `to_json` gave."""
+        return cls({tp: PartitionMarks.from_json(marks) for tp, marks in by_partition(raw).items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,18 +189,30 @@ def _check_never_published(env: Environment, infos: Infos, topics: Iterable[str]
             ).at(link.topic, link.partition)
 
 
-def check_first_stage(env: Environment, infos: Infos, entered: EnteredInputs) -> None:
-    """Check that nothing is to be published again by outputs that now come after a stage: there they have other lanes.
+def check_first_stage(
+    env: Environment, infos: Infos, entered: EnteredInputs, commits: Mapping[TopicPartition, Commit]
+) -> None:
+    """Check that a flow knows what it has read, and that nothing is to be published again by outputs that now come after a stage.
 
     Raises:
-        PlanMismatch: a run published a batch, and was killed before its commit, or the flow was rewound.
+        PlanMismatch: a run published a batch, and was killed before its commit, or the flow was rewound. After a stage its
+            outputs have other lanes.
+        NoCommittedOffset: the marks of a partition did not fit into its commit.
     """
-    behind = [node for node in env.flow.outputs if behind_stages(env.flow, node.name)]
+    flow = env.flow
+    for tp in entered.inputs.keys() - set(entered.fresh):
+        meta = parse_metadata(commits[tp])
+        if "outputs" in meta and "marks" not in meta:
+            raise NoCommittedOffset(
+                f"flow {flow.name!r}: the marks of {tp[0]}[{tp[1]}] did not fit into its commit: there are too many lanes. A stage would "
+                "count again what comes again. Expected a flow of another name for the stage, which reads from the beginning"
+            ).at(*tp)
+    behind = [node for node in flow.outputs if behind_stages(flow, node.name)]
     for link in _last_published(env, infos, behind):
         read = entered.inputs.get((link.topic, link.partition))
         if read is not None and read.topic_id == link.topic_id and link.offset >= read.offset:
             raise PlanMismatch(
-                f"flow {env.flow.name!r}: output {link.output!r} holds what the flow has made of {link.topic}[{link.partition}] at offset "
+                f"flow {flow.name!r}: output {link.output!r} holds what the flow has made of {link.topic}[{link.partition}] at offset "
                 f"{link.offset}, and its group's commit is {read.offset}: this is to be published again. After a stage it would come on "
                 "another lane, and readers would count it twice. Expected the old declaration: run it with --once, then the new one"
             ).at(link.topic, link.partition, link.offset)
@@ -218,6 +257,12 @@ def _progress_at(
         ServiceStopped: the input, or the declared outputs, are not what they were at the commit.
     """
     meta = parse_metadata(commit)
+    if "plan" in meta and not flow.keeps_plans:
+        raise PlanMismatch(
+            f"flow {flow.name!r} is declared without stages, and plan {meta['plan']} has committed for its group. Outputs would come on "
+            "other lanes now, and readers would count again what they have. Expected stages, as before. Declare them, or give the "
+            "flow without them another name"
+        ).at(*tp)
     _check_outputs(flow, meta)
     check_read_id(tp[0], bytes.fromhex(known_id), info.topic_id)
     inputs.check_bounds(tp, commit.offset, bound)

@@ -52,7 +52,7 @@ def _plan_of_republisher(
         ServiceStopped: see `enter`; and see `check_first_stage`.
     """
     entered = enter(env, infos, inputs.input_partitions(env.flow, infos), commits)
-    check_first_stage(env, infos, entered)
+    check_first_stage(env, infos, entered, commits)
     tell_entered(env, entered, infos)
     starts = {tp: (entering.offset, entering.offset > 0) for tp, entering in entered.inputs.items()}
     marks = {tp: entering.marks for tp, entering in entered.inputs.items()}

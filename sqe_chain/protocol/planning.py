@@ -10,10 +10,11 @@ from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.committed import Begun
 from sqe_chain.protocol.environment import Refold
 from sqe_chain.protocol.feature import Feature, Features, Look, Part
 from sqe_chain.protocol.layout import Layout, Marks, layout_of
-from sqe_chain.protocol.plan import Plan, PlannedRange
+from sqe_chain.protocol.plan import Plan, PlannedRange, encoded_sections
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import PartitionEnd, Report
 from sqe_chain.task.states import Claim
@@ -44,18 +45,18 @@ def birth_plan(
         refold: what is folded again: the plan continues the flow's numbers.
         known: marks of partitions that were begun.
     """
-    ranges, marks = [], dict[TopicPartition, PartitionMarks]()
+    ranges, fresh = [], dict[TopicPartition, PartitionMarks]()
     for (topic, partition), (offset, middle) in sorted(starts.items()):
         info = infos[topic]
         ranges.append(PlannedRange(topic, info.topic_id.hex(), partition, offset, offset))
-        fresh = inputs.new_marks(info, partition, entered_in_middle=middle)
-        marks[topic, partition] = known.get((topic, partition), fresh)
+        fresh[topic, partition] = inputs.new_marks(info, partition, entered_in_middle=middle)
     number = refold.number if refold else 0
     layout = layout_of(flow, infos, number).with_starts(starts)
-    plan = Plan(number, "", "", claim, clock_ms, layout, tuple(ranges), marks)
+    sections = refold.sections if refold else encoded_sections(Begun(known))
+    plan = Plan(number, "", "", claim, clock_ms, layout, tuple(ranges), fresh, sections=sections)
+    plan = replace(plan, marks={tp: Begun.of(plan).marks.get(tp, marks) for tp, marks in fresh.items()})
     if refold is not None:
-        layout = replace(layout, outputs={**refold.outputs, **layout.outputs})
-        plan = replace(plan, layout=layout, sections=refold.sections)
+        plan = replace(plan, layout=replace(layout, outputs={**refold.outputs, **layout.outputs}))
     return plan.with_id()
 
 

@@ -15,6 +15,7 @@ from sqe_chain.errors import (
     PlanMismatch,
     RecreatedTopic,
     ServiceStopped,
+    StoreInconsistent,
 )
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Commit
@@ -234,6 +235,85 @@ def test_an_output_comes_after_its_first_stage_when_nothing_is_to_be_published_a
     assert [state.value for state in states_as(Int64Value, after, "sum").values()] == (
         [] if crashes else [30]
     )
+
+
+def test_a_flow_does_not_lose_its_last_stage() -> None:
+    """Its plans have read on, and its outputs came on lanes of state partitions."""
+    before = rehearsed(passing_on(stages=True))
+    feed(before, 1, 2)
+    before.run_until_caught_up()
+    feed(before, 3)
+    with pytest.raises(PlanMismatch, match="without stages, and plan 1 has committed"):
+        rehearsed(passing_on(), before.log).start()
+    before.run_until_caught_up()
+    assert values_published(before) == [1, 2, 3]
+
+
+class Republished:
+    """A flow that passes on what a service upstream has published, on many lanes, and later counts it, too."""
+
+    def __init__(self, lanes: int) -> None:
+        up = Flow("up")
+        up.source("raw", number_of, raw=True).to("in", partitions=1)
+        self.up = Rehearsal(up, log=MemoryLog(uuid4().hex), partitions={"raw": lanes})
+        self.publish(range(lanes))
+        self.flow = rehearsed(passing_on(), self.up.log)
+        self.flow.run_until_caught_up()
+
+    def publish(self, partitions: range) -> None:
+        for partition in partitions:
+            self.up.feed("raw", b"1", partition=partition)
+        self.up.run_until_caught_up()
+
+    def publish_again(self) -> None:
+        """All that there was, at new offsets."""
+        self.up.log.forget("up")
+        self.up.log.commit("up", {("raw", 0): Commit(0, "")})
+        self.up.restart()
+        self.up.run_until_caught_up()
+
+    def count(self) -> int:
+        self.flow.run_until_caught_up()
+        return sum(state.value for state in states_as(Int64Value, self.flow, "sum").values())
+
+
+@pytest.mark.parametrize("way", ["on", "rebuild", "twice", "rewind", "import"])
+def test_what_it_had_read_before_its_first_stage_is_not_counted_when_it_comes_again(way: str) -> None:
+    world = Republished(20)
+    world.flow = rehearsed(passing_on(stages=True), world.up.log)
+    world.publish(range(3))
+    assert world.count() == 3
+    world.publish_again()
+    assert world.count() == 3
+    for _ in range({"rebuild": 1, "twice": 2, "import": 1}.get(way, 0)):
+        world.flow.rebuild()
+    if way == "rewind":
+        world.flow.rebuild({("in", 0): 21})
+    if way == "import":
+        lines = world.flow.exported()
+        world.flow = rehearsed(passing_on(stages=True), world.up.log)
+        world.flow.imported(lines)
+        world.flow.rebuild()
+    world.publish(range(5))
+    assert world.count() == 8
+
+
+def test_where_the_store_has_lost_what_it_had_read_a_rebuild_is_refused() -> None:
+    world = Republished(20)
+    world.flow = rehearsed(passing_on(stages=True), world.up.log)
+    world.publish(range(3))
+    assert world.count() == 3
+    with pytest.raises(StoreInconsistent, match="had read before its first stage"):
+        rehearsed(passing_on(stages=True), world.up.log).rebuild()
+
+
+def test_marks_that_do_not_fit_into_a_commit_are_missed_by_a_first_stage() -> None:
+    world = Republished(150)
+    with pytest.raises(NoCommittedOffset, match=r"the marks of in\[0\] did not fit"):
+        rehearsed(passing_on(stages=True), world.up.log).start()
+    world.publish(range(3))
+    world.flow.run_until_caught_up()
+    assert len(values_published(world.flow)) == 153
 
 
 @pytest.mark.parametrize("raw", [True, False])

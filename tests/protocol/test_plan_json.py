@@ -25,6 +25,7 @@ from sqe_chain.features.rebuilding import Rebuilding, Unfinished
 from sqe_chain.features.ticking import Timers
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Commit
+from sqe_chain.protocol.committed import Begun
 from sqe_chain.protocol.inputs import decode_marks, parse_metadata
 from sqe_chain.protocol.layout import Layout, StageLayout
 from sqe_chain.protocol.plan import Plan, PlannedRange, Section
@@ -123,6 +124,10 @@ SECTIONS: list[tuple[Section, str]] = [
         '{"overwrite":{"contents":{"f":"00"},"mode":"partitions","since":3,"step":"decided"}}',
     ),
     (Lanes({("t", 0): 9}), '{"lanes":{"since":{"t/0":9}}}'),
+    (
+        Begun({("t", 0): PartitionMarks("t", b"\1", 0)}),
+        '{"begun":{"t/0":{"entered_in_middle":false,"lanes":[],"partition":0,"roots":[],"topic":"t","topic_id":"01","undecodable_offset":-1}}}',
+    ),
     (Timers(5, {("s", 1): 7}), '{"timers":[5,{"s/1":7}]}'),
     (
         Parking(discarded=(("t", "00", 0, 3), ("t", "00", 0, 5)), counted=(("t", "00", 1, 7),)),
@@ -134,7 +139,7 @@ SECTIONS: list[tuple[Section, str]] = [
 def test_every_section_is_tried_here_and_named_by_the_page() -> None:
     page = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
     plans = page.partition("**Plans**")[2].partition("\n\n")[0]
-    known = {kind.name for kind in Section.kinds.values() if kind.__module__.startswith("sqe_chain.features")}
+    known = {kind.name for kind in Section.kinds.values() if kind.__module__.startswith("sqe_chain.")}
     assert known == {section.name for section, _ in SECTIONS}
     assert {name for name in known if f"`{name}`" not in plans} == set()
     assert FEATURES

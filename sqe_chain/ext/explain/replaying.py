@@ -26,6 +26,7 @@ from sqe_chain.flow.stored import StoredState
 from sqe_chain.operations.moving import ExportedRow, read_export
 from sqe_chain.ports import Log, TopicPartition
 from sqe_chain.protocol.aggregation import StagedService
+from sqe_chain.protocol.committed import Begun
 from sqe_chain.protocol.environment import Environment, Ports, Refold, Role
 from sqe_chain.protocol.events import Event, Observer
 from sqe_chain.protocol.plan import Plan, encoded_sections
@@ -254,7 +255,9 @@ class Replay:
         closes = Closes.of(plan)
         until = {tp: max(end, starts.get(tp, 0)) for tp, end in ends.items()}
         rebuilding = rebuilding_up_to(plan)
-        return Refold(number, starts, until, encoded_sections(rebuilding, replace(closes, done=0)))
+        known = Begun.of(plan).marks if self.since is None else {}
+        marks = Begun({tp: known[tp] for tp in known if starts.get(tp, 0) == begun.get(tp, 0)})
+        return Refold(number, starts, until, encoded_sections(rebuilding, replace(closes, done=0), marks))
 
 
 def nodes_to_replay(flow: CompiledFlow) -> list[Node]:
