@@ -12,13 +12,16 @@ from sqe_chain.envelope.message import is_enveloped, read
 from sqe_chain.features.event_times import needed_offsets
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
+from sqe_chain.flow.shapes import title_of
 from sqe_chain.operations.dead_letters import FIRST_REASON
 from sqe_chain.ports import Commit, Header, Home, Output, StateStore, TopicPartition
 from sqe_chain.protocol.inputs import parse_metadata
 from sqe_chain.protocol.plan import Plan
+from sqe_chain.task.compiler import way_into
 from sqe_chain.testing.faults import PortCall
 from sqe_chain.testing.invariants import Invariants
 from sqe_chain.testing.proving.contents import shown
+from sqe_chain.testing.proving.watching import Watched
 
 Reached = tuple[int, tuple[tuple[TopicPartition, int], ...]]
 """Number of a plan, and how far it has read each partition."""
@@ -97,7 +100,8 @@ class Audit(Invariants):
         self.seen[stage, part, reached] = rows
         expected = self._reference.get((stage, part, reached))
         if expected is not None and (before is None or before.number < header.number):
-            self.check_rows(f"{where}, against the undisturbed run after the same inputs", rows, expected)
+            by = f"{where} ({_functions_of(self._flow, node)})"
+            self.check_rows(f"{by}, against the undisturbed run after the same inputs", rows, expected)
 
     def _comparable(self, node: StageNode) -> bool:
         """Whether a plan with the same number and ranges must store the same: nothing but its inputs has moved event time."""
@@ -142,3 +146,9 @@ class Audit(Invariants):
         self.check_read(ends, log.bounds(ends))
         for (stage, part), header in self._headers.items():
             self.check_done(f"state partition {part} of stage {stage!r}", header, last)
+
+
+def _functions_of(flow: CompiledFlow, stage: StageNode) -> str:
+    """The functions that may be to blame for a state: that of its fold, and the one before the stage."""
+    fold = stage.maker.function if isinstance(stage.maker, Watched) else stage.maker
+    return way_into(flow, stage) if fold is None else f"{way_into(flow, stage)}, folded by {title_of(fold)}"

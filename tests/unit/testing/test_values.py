@@ -102,7 +102,8 @@ def test_a_proof_compares_layouts_and_blocks(monkeypatch: pytest.MonkeyPatch) ->
     again.source("in", dict, raw=True).map(located).aggregate(
         "all", key=lambda v: v["robot"], state=dict, fold=kinds
     )
-    with pytest.raises(NotExact, match="after a shuffle"):
+    named = rf"map located at .* -> stage 'all', folded by kinds at {__file__}(.|\s)*after a shuffle"
+    with pytest.raises(NotExact, match=named):
         prove(again, {"in": events}, schedules=2, other_processes=False)
 
 
