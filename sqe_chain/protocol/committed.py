@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, ClassVar, Final, Self
 
 from sqe_chain.chain import MAX_EPOCH, Link
@@ -38,8 +39,8 @@ Recreated = dict[tuple[str, str], dict[TopicPartition, int]]
 """Topics created again, with the id that was read: partition -> up to where the old topic was read."""
 
 
-_LOOK_BACK: Final = 100
-"""Offsets at the end of an output's partition that are looked at."""
+_LOOK_BACK: Final = (100, *repeat(1_000, 100))
+"""Offsets at the end of an output's partition among which a flow's last record is looked for, part after part."""
 
 
 @dataclass(slots=True)
@@ -179,7 +180,10 @@ def _check_never_published(env: Environment, infos: Infos, topics: Iterable[str]
         NoCommittedOffset: one was.
     """
     ids = {topic: infos[topic].topic_id for topic in topics}
-    for link in _last_published(env, infos, env.flow.outputs if ids else ()):
+    links: list[Link] = []
+    with suppress(ConfigurationError):  # who only publishes may have no right to read
+        links += _last_published(env, infos, env.flow.outputs if ids else ())
+    for link in links:
         if ids.get(link.topic) == link.topic_id:
             raise NoCommittedOffset(
                 f"group {env.flow.declared_name!r} has no commit for {link.topic!r}, but output {link.output!r} holds what the flow "
@@ -219,27 +223,21 @@ def check_first_stage(
 
 
 def _last_published(env: Environment, infos: Infos, outputs: Iterable[OutputNode]) -> Iterator[Link]:
-    """The flow's own links of the last records of outputs, and of those shortly before, where others publish there, too."""
+    """The flow's own link of its last record in each partition of outputs, where others may publish, too."""
     names = {f"{env.flow.name}/{node.name}": node.topic for node in outputs}
-    tps = inputs.partitions_of(infos[topic] for topic in set(names.values()))
-    last = [
-        Range(
-            topic,
-            infos[topic].topic_id,
-            partition,
-            max(bound.begin, bound.stable_end - _LOOK_BACK),
-            bound.stable_end,
-        )
-        for (topic, partition), bound in env.log.bounds(tps).items()
-        if bound.stable_end > bound.begin
-    ]
-    messages: list[Message] = []
-    with suppress(ConfigurationError):  # who only publishes may have no right to read
-        messages = [message for messages in env.log.read_all(last) for message in messages]
-    for message in messages:
-        link = _last_link(message)
-        if link is not None and link.output in names:
-            yield link
+    for tp, bound in env.log.bounds(
+        inputs.partitions_of(infos[topic] for topic in {*names.values()})
+    ).items():
+        end = bound.stable_end
+        for size in _LOOK_BACK:
+            begin = max(bound.begin, end - size)
+            part = Range(tp[0], infos[tp[0]].topic_id, tp[1], begin, end)
+            links = (_last_link(message) for block in env.log.read_all([part]) for message in block)
+            own = [link for link in links if link is not None and link.output in names][-1:]
+            yield from own
+            if own or begin == bound.begin:
+                break
+            end = begin
 
 
 def _last_link(message: Message) -> Link | None:
