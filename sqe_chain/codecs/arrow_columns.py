@@ -342,7 +342,7 @@ class RowColumns(ArrowColumn):
 
 
 def _is_list(value: object) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
 
 
 def _flat(values: Sequence[Any]) -> list[Any]:

@@ -212,6 +212,8 @@ def test_what_a_dict_does_not_have_is_null_and_objects_have_attributes() -> None
             "takes date, not datetime",
         ),
         (pa.schema([("n", pa.list_(pa.string()))]), {"n": "abc"}, "takes lists"),
+        (pa.schema([("n", pa.list_(pa.int64()))]), {"n": bytearray(b"abc")}, "takes lists"),
+        (pa.schema([("n", pa.list_(pa.float64()))]), {"n": memoryview(b"abc")}, "takes lists"),
         (pa.schema([("n", pa.list_(pa.int64()))]), {"n": [1.5]}, "takes int, not float"),
         (pa.schema([("n", pa.list_(pa.string()))]), {"n": {"a", "b"}}, "takes lists"),
         (pa.schema([("n", pa.map_(pa.string(), pa.int64()))]), {"n": [1]}, "takes dicts"),
