@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, ClassVar, Final, Self
 
-from sqe_chain.chain import MAX_EPOCH, Link
+from sqe_chain.chain import MAX_EPOCH, MAX_OFFSET, Link
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.envelope.message import read
 from sqe_chain.errors import (
@@ -53,6 +53,7 @@ class InputProgress:
         epoch: leader epoch plus one of the last record read; 0 unknown.
         marks: what was seen so far, or since a run had to enter the partition in the middle of its lanes.
         moved_by: see `moved_by`, of the commit that this run has begun with.
+        published: up to where outputs were published before the flow was rewound.
     """
 
     offset: int
@@ -60,6 +61,7 @@ class InputProgress:
     epoch: int
     marks: PartitionMarks
     moved_by: str = ""
+    published: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,14 +214,19 @@ def check_first_stage(
                 "count again what comes again. Expected a flow of another name for the stage, which reads from the beginning"
             ).at(*tp)
     behind = [node for node in flow.outputs if behind_stages(flow, node.name)]
+    published = {tp: read.published for tp, read in entered.inputs.items() if behind}
     for link in _last_published(env, infos, behind):
-        read = entered.inputs.get((link.topic, link.partition))
-        if read is not None and read.topic_id == link.topic_id and link.offset >= read.offset:
+        tp = link.topic, link.partition
+        if tp in published and entered.inputs[tp].topic_id == link.topic_id:
+            published[tp] = max(published[tp], link.offset + 1)
+    for (topic, partition), until in published.items():
+        offset = entered.inputs[topic, partition].offset
+        if until > offset:
             raise PlanMismatch(
-                f"flow {flow.name!r}: output {link.output!r} holds what the flow has made of {link.topic}[{link.partition}] at offset "
-                f"{link.offset}, and its group's commit is {read.offset}: this is to be published again. After a stage it would come on "
-                "another lane, and readers would count it twice. Expected the old declaration: run it with --once, then the new one"
-            ).at(link.topic, link.partition, link.offset)
+                f"flow {flow.name!r} has published outputs of {topic}[{partition}] up to offset {until}, and its group's commit is {offset}: "
+                f"these are to be published again. Behind a stage {', '.join(node.name for node in behind)} would come on other lanes, and "
+                "readers would count it twice. Expected the old declaration: run it with --once, then the new one"
+            ).at(topic, partition, offset)
 
 
 def _last_published(env: Environment, infos: Infos, outputs: Iterable[OutputNode]) -> Iterator[Link]:
@@ -268,7 +275,8 @@ def _progress_at(
     if marks is None:  # they did not fit: what comes next cannot be compared with what came before
         marks = inputs.new_marks(info, tp[1], entered_in_middle=True)
     epoch = int(str(meta.get("leader_epoch", 0)))
-    return InputProgress(commit.offset, info.topic_id, epoch, marks, moved_by=moved_by(commit))
+    published = int(str(meta.get("published", 0)))
+    return InputProgress(commit.offset, info.topic_id, epoch, marks, moved_by(commit), published)
 
 
 def _check_outputs(flow: CompiledFlow, meta: dict[str, object]) -> None:
@@ -296,7 +304,9 @@ def commit_of(flow: CompiledFlow, progress: InputProgress) -> Commit:
     Raises:
         TooManyLanes: they do not fit, and the flow cannot do without them.
     """
-    moved = {"rewound": progress.moved_by} if progress.moved_by else {}
+    moved: dict[str, object] = {"rewound": progress.moved_by} if progress.moved_by else {}
+    if progress.published > progress.offset:
+        moved["published"] = progress.published
     known = _metadata(flow, progress.topic_id, progress.epoch) | moved
     metadata = json.dumps(known | {"marks": encode_marks(progress.marks)})
     if len(metadata) > METADATA_LENGTH and flow.writes_sqe:
@@ -314,7 +324,9 @@ def check_metadata(flow: CompiledFlow) -> None:
     Raises:
         ConfigurationError: the names of the outputs are too long.
     """
-    length = len(json.dumps(_metadata(flow, bytes(16), MAX_EPOCH) | {"rewound": " " * 16}))
+    length = len(
+        json.dumps(_metadata(flow, bytes(16), MAX_EPOCH) | {"rewound": " " * 16, "published": MAX_OFFSET})
+    )
     if length > METADATA_LENGTH:
         raise ConfigurationError(
             f"flow {flow.name!r} has {len(flow.outputs)} outputs, whose names take {length} characters of a commit's "

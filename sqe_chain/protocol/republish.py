@@ -202,9 +202,12 @@ class Republisher:
         to = {tp: offset for tp, offset in to.items() if offset < self._inputs[tp].offset}
         self._check_marks_known(to)
         for (topic, partition), offset in to.items():
-            topic_id = self._inputs[topic, partition].topic_id
-            marks = PartitionMarks(topic, topic_id, partition, entered_in_middle=offset > 0)
-            self._inputs[topic, partition] = InputProgress(offset, topic_id, 0, marks)
+            was = self._inputs[topic, partition]
+            marks = PartitionMarks(topic, was.topic_id, partition, entered_in_middle=offset > 0)
+            published = max(was.offset, was.published)
+            self._inputs[topic, partition] = InputProgress(
+                offset, was.topic_id, 0, marks, published=published
+            )
         self._commit(list(to), moved_by=env.new_run_id())
         env.commits.settle()
         return {tp: progress.offset for tp, progress in self._inputs.items()}
