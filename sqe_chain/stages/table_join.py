@@ -63,8 +63,8 @@ class TableJoin(Join):
     * A value joins the version that is valid at its event time: the latest one that is not after it.
     * A change of the table joins nothing by itself: what was joined before stays as it is.
     * A static table has no times: the last value of a key holds, and no value is late.
-    * Otherwise a value of the first stream more than `history_ms` before stream time is late, and dropped. What was valid then
-      may be purged. A late change of the table takes its place among the versions.
+    * Otherwise a value or a change more than `history_ms` before stream time is late, and dropped: what was valid then may be
+      purged. An earlier change that is not late takes its place among the versions.
 
     Bound: a row for each key that the table has: the key, the value, and older versions of the last `history_ms`.
 

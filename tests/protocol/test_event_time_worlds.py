@@ -123,6 +123,11 @@ SMALL = {
         '["hopping",6000,[[2,[]]],[[0,0,"a",0,0],[0,0,"a",0,0],[0,0,"a",0,0],[0,0,"d",0,0],[0,1,"d",0,0]],'
         "[[1,false,2,100000000]],[],false,false,false]"
     ),
+    "a republisher takes no writer for idle whose records it reads in the batch": (
+        '["tumbling",6000,[[4,[[1,10,false,100],[1,10,false,9]]]],[[0,0,"a",0,0],[0,0,"a",0,0],[0,0,"a",0,0],'
+        '[0,0,"a",0,0],[0,0,"a",0,0],[0,0,"a",0,0],[0,0,"a",0,0],[0,0,"a",0,0],[0,3,"a",0,0],[0,0,"a",6000,0],'
+        '[0,0,"a",0,0]],[[1,false,2,100000000]],[],true,false,false]'
+    ),
     "a republisher states what it knew before the batch": (
         '["distinct",6000,[[2,[[1,10,false,100]]]],[[0,1,"a",0,4000],[0,1,"a",0,0],[0,0,"a",0,0]],[[1,false,'
         "1,100000000]],[],false,false,false]"

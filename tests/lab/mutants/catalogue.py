@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tests.lab.mutants import event_time, marks, parking, past, rebuilding, redoing, steps, stores
+from tests.lab.mutants import event_time, marks, parking, past, rebuilding, redoing, steps, stores, values
 from tests.lab.mutants.mutant import Mutant
 
 CATALOGUE: Final[Mapping[str, Sequence[Mutant]]] = {
     "order of steps, plans, claims": steps.MUTANTS,
     "recovery, redo, exclusions": redoing.MUTANTS,
     "marks, lanes, the shuffle's order, bytes": marks.MUTANTS,
+    "values between functions, states": values.MUTANTS,
     "event time, windows, filters": event_time.MUTANTS,
     "reading, rebuilding, moving": rebuilding.MUTANTS,
     "stores, tables, files, write-ahead log": stores.MUTANTS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.lab.mutants.edits import drop, replace
+from tests.lab.mutants.edits import body, drop, replace
 from tests.lab.mutants.mutant import mutant
 
 MUTANTS: Final = (
@@ -22,6 +22,17 @@ MUTANTS: Final = (
     mutant(
         "a silent writer is taken to be as far as all others are now",
         ("IdleWriters.find", replace("passed_ms - idle_ms", "passed_ms")),
+        killed_by="test_event_time_worlds::test_small_worlds_give_what_their_facts_give",
+    ),
+    mutant(
+        "a republisher states what it knows after the batch",
+        (
+            "Timing.begin_unplanned",
+            replace(
+                "self._idle.find(known, offsets, look.bounds, clock_ms, self._seen)",
+                "self._idle.find(known, stops, look.bounds, clock_ms, self._seen)",
+            ),
+        ),
         killed_by="test_event_time_worlds::test_small_worlds_give_what_their_facts_give",
     ),
     mutant(
@@ -69,9 +80,30 @@ MUTANTS: Final = (
         killed_by="test_static_tables::test_the_last_version_holds_at_all_times",
     ),
     mutant(
+        "a change of a table may be as late as it likes",
+        (
+            "TableJoin.accept",
+            replace(
+                "self._lateness(record, self._history_ms)",
+                "None if self._is_second(record) else self._lateness(record, self._history_ms)",
+            ),
+        ),
+        killed_by="test_joining::test_a_change_that_is_too_late_is_dropped_wherever_batches_end",
+    ),
+    mutant(
         "a time from a clock that ran ahead moves event time at once",
         ("believe_times", drop("if count < guard.confirmations:")),
         killed_by="segment/test_event_times::test_a_wrong_clock_moves_nothing_until_others_agree_or_the_clock_has_come_there",
+    ),
+    mutant(
+        "a time after a long pause in the past waits as one ahead of the clock",
+        ("believe_times", replace("clock_ms is None or at_ms > clock_ms + allowed_ms", "True")),
+        killed_by="segment/test_event_times::test_of_a_lane_in_order_the_latest_time_is_believed_once_others_confirm_it",
+    ),
+    mutant(
+        "a service does not report what its stages drop",
+        ("Dropping._notice", body("return")),
+        killed_by="test_dropped::test_a_service_reports_at_once_and_then_once_a_minute_stage_reason_and_number",
     ),
     mutant(
         "one record too few confirms a jump",

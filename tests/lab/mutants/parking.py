@@ -62,8 +62,8 @@ MUTANTS: Final = (
         (
             "Rebuild._spec",
             replace(
-                "encoded_sections(rebuilding, closes, progress.parking, lanes)",
-                "encoded_sections(rebuilding, closes, lanes)",
+                "encoded_sections(rebuilding, closes, progress.parking, lanes, progress.begun)",
+                "encoded_sections(rebuilding, closes, lanes, progress.begun)",
             ),
         ),
         killed_by=_WORLDS,

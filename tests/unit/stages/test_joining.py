@@ -6,6 +6,7 @@ Method: naive definitions over all records, compared with Hypothesis; rows writt
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -176,6 +177,20 @@ def test_a_late_change_takes_its_place_among_the_versions() -> None:
         record_of("first", 29, "b"),
     ]
     assert run(table_join(history_ms=50), [records])[0] == [("a", "thirty"), ("b", "twenty")]
+
+
+@pytest.mark.parametrize("cuts", [(), (2,), (2, 3), (1, 2, 3)])
+def test_a_change_that_is_too_late_is_dropped_wherever_batches_end(cuts: tuple[int, ...]) -> None:
+    """A batch that ends forgets what is older than `history_ms`, so the late change would bring back a deleted key."""
+    records = [
+        record_of("second", 10, "ten"),
+        record_of("second", 30, GONE),
+        record_of("second", 20, "late"),
+        record_of("first", 31, "a"),
+    ]
+    batches = [records[begin:end] for begin, end in pairwise((0, *cuts, len(records)))]
+    found, late, _ = run(table_join(history_ms=5, how="left"), batches)
+    assert (found, [text_of(one.value) for one in late]) == ([("a", None)], ["late"])
 
 
 def test_a_deletion_is_kept_for_as_long_as_a_change_before_it_may_come() -> None:
