@@ -149,7 +149,12 @@ class ParquetRows:
         self._path, self._file = path, file
         try:
             # Of INT96, as old programs write it, nanoseconds would overflow in silence: the year 9999 would be 1816.
-            self._parquet = pq.ParquetFile(file, pre_buffer=False, coerce_int96_timestamp_unit="us")
+            self._parquet = pq.ParquetFile(
+                file,
+                pre_buffer=False,
+                coerce_int96_timestamp_unit="us",
+                page_checksum_verification=True,
+            )
             schema = self._parquet.schema_arrow
             self._schema, self._numbers = in_microseconds(schema), in_numbers(schema)
             self._kind = pa.struct(list(schema))
@@ -168,6 +173,11 @@ class ParquetRows:
         ]
         self._begins = [0, *accumulate(groups)]
         self.count: int = self._begins[-1]
+        if self.count != self._parquet.metadata.num_rows:
+            raise self._unreadable(
+                "no Parquet, or damaged",
+                ValueError(f"it has {self._parquet.metadata.num_rows:,} rows, and its groups {self.count:,}"),
+            )
 
     def rows_from(self, start: int) -> Iterator[bytes]:
         """The rows from this one on.
@@ -188,6 +198,8 @@ class ParquetRows:
                     continue
                 yield from self._rows_in(batch.slice(skip))
                 skip = 0
+            if row != self.count:
+                raise ValueError(f"it has {self.count:,} rows, and {row:,} were read")
         except _ERRORS as error:
             raise self._unreadable(f"damaged, at row {row:,} or after it", error) from error
 

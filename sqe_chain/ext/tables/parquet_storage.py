@@ -201,7 +201,7 @@ def _other_files(snapshot: OwnSnapshot, parts: Sequence[int]) -> dict[str, int]:
 
 
 def _read(opened: Any, wanted: Wanted, result: Pieces) -> None:  # noqa: ANN401 - an Arrow file
-    parquet = pq.ParquetFile(opened)
+    parquet = pq.ParquetFile(opened, page_checksum_verification=True)
     known = parquet.schema_arrow.names
     groups = [
         number

@@ -9,6 +9,7 @@ import hashlib
 import os
 import pickle
 import random
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -151,6 +152,35 @@ def test_a_damaged_page_of_parquet_is_named_and_the_rows_before_it_are_given(tmp
     path.write_bytes(content)
     with pytest.raises(UnreadableFile, match=r"a\.parquet"):
         list(FileRows(path).read())
+
+
+def test_a_page_that_differs_from_its_checksum_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"a": list(range(1_000, 1_040))})
+    pq.write_table(table, path, compression="none", use_dictionary=False, write_page_checksum=True)
+    content = bytearray(path.read_bytes())
+    content[content.index((1_010).to_bytes(8, "little"))] ^= 4
+    path.write_bytes(content)
+    with pytest.raises(UnreadableFile, match=r"a\.parquet: damaged, at row 0 or after it: .*checksum"):
+        list(FileRows(path).read())
+
+
+def test_a_footer_with_another_number_of_rows_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"a": list(range(40)), "s": ["x" * (number % 5) for number in range(40)]})
+    pq.write_table(table, path, row_group_size=15, compression="zstd")
+    content = path.read_bytes()
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    outcomes = Counter[int]()
+    for bit in range(8 * footer, 8 * (len(content) - 8), 19):
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        try:
+            outcomes[len(list(FileRows(path).read()))] += 1
+        except UnreadableFile:
+            outcomes[-1] += 1
+    assert outcomes.keys() == {40, -1}, outcomes
 
 
 def test_csv_as_rfc_4180_defines_it_and_more(tmp_path: Path) -> None:
