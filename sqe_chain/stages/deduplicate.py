@@ -34,7 +34,7 @@ from sqe_chain.stages.timetable import bucket_length
 DEFAULT_GUARD: Final = JumpGuard()
 
 MAX_SIGHTINGS: Final = 4
-"""Of one id. More than one is remembered only if some of them are too far ahead (`JumpGuard`)."""
+"""Of one id. Two at most lie within twice the interval; any others are too far ahead (`JumpGuard`)."""
 
 
 @dataclass(slots=True)
@@ -67,6 +67,8 @@ class Deduplicate(RememberingStage[Forwarded]):
     * A record without id is forwarded; it moves stream time as every record does, dropped or not.
     * A record with the lane and position of the forwarded one is the same record, and is forwarded again. An
       element that has no position of its own (`NOWHERE`) never is.
+    * A forwarded record is remembered until stream time has passed its own by twice the interval. Records within
+      the interval of it are late from then on, so no record that is not late finds it forgotten.
     * A record older than stream time less the interval is late. It is not remembered, so its duplicates are
       forwarded too.
 
@@ -74,7 +76,7 @@ class Deduplicate(RememberingStage[Forwarded]):
     has expired, it cannot recognise a replay of it. A flow never passes one on; without a flow, put a `ReplayFilter`
     before it.
 
-    Bound: one row for each id forwarded within the interval of stream time (and a 64th of it). Its name has at most 129 bytes,
+    Bound: one row for each id forwarded within twice the interval of stream time (and a 64th of that). Its name has at most 129 bytes,
     its content about 50 bytes and the position's length. Records of one id from too far ahead take up to 4 times that. The time
     index has the name again and about 6 bytes.
 
@@ -83,7 +85,7 @@ class Deduplicate(RememberingStage[Forwarded]):
         identity: gives a record's id: `by_key`, `by_key_and`, or a function of one's own.
         late: `forward`: a late record is forwarded unless its duplicate is still remembered; `drop`: it is dropped.
         compat: `kip655`: the KIP's exact behaviour: the same record is recognised by its offset, and there is no
-            guard, whatever `guard` is. (Stream time stays durable.)
+            guard, whatever `guard` is. It is remembered for the interval alone. (Stream time stays durable.)
         others: as for `TimedStage`.
     """
 
@@ -102,6 +104,7 @@ class Deduplicate(RememberingStage[Forwarded]):
         check_choice("compat", compat, ("kip655", None), type(self).__name__)
         self._interval_ms = interval_ms
         self._by_offset = compat is not None
+        self._kept_ms = interval_ms if self._by_offset else 2 * interval_ms
         super().__init__(
             table,
             None if self._by_offset else guard,
@@ -110,9 +113,9 @@ class Deduplicate(RememberingStage[Forwarded]):
             decode=_decode,
             encode=_encode,
             end_of=self._end_of,
-            bucket_ms=bucket_length(interval_ms),
+            bucket_ms=bucket_length(self._kept_ms),
             clock_ms=clock_ms,
-            hold_ms=interval_ms,
+            hold_ms=self._kept_ms,
         )
 
     def accept(self, record: Record) -> Verdict:
@@ -173,7 +176,7 @@ class Deduplicate(RememberingStage[Forwarded]):
 
     def _end_of(self, sighting: Forwarded) -> int:
         begin_ms = sighting.timestamp_ms if sighting.noted_ms is None else sighting.noted_ms
-        return begin_ms + self._interval_ms + 1
+        return begin_ms + self._kept_ms + 1
 
 
 def _with_room(sightings: list[Forwarded]) -> list[Forwarded]:

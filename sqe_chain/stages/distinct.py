@@ -52,12 +52,13 @@ class Distinct(RememberingStage[First]):
     * A record without id is forwarded; it moves stream time as every record does, dropped or not.
     * A record with the lane and position of the one that began its window is the same record, and is forwarded again.
       Of joined sessions it is the one that began the earliest. An element without a position of its own (`NOWHERE`) never is.
-    * A record is late when stream time has passed the end of its window (and the gap, of a session) by the grace.
+    * A record is late when stream time has passed the end of its window (and the gap, of a session) by the grace. The end
+      of its session is its own time, if that is later than the others'.
 
     Two records a millisecond apart may lie in two windows: where that matters, use `Deduplicate`.
 
     Bound: one row for each id seen in an open window, with at most 129 bytes of name. Each of its open windows (at most
-    2 + grace / size, or gap) takes about 35 bytes and the position's length. The time index has the name and 8 bytes.
+    2 + grace / size; of sessions 3 + grace / gap) takes about 35 bytes and the position's length. The time index has the name and 8 bytes.
 
     Args:
         windows: tumbling windows or sessions.
@@ -82,7 +83,9 @@ class Distinct(RememberingStage[First]):
         check_duration("grace_ms", grace_ms, type(self).__name__)
         self._windows = windows
         self._grace_ms = grace_ms
-        bucket_ms, phase_ms = bucket_of(windows, grace_ms)
+        # A record that is not late may lie a gap after the end of a session.
+        self._kept_ms = grace_ms + (windows.gap_ms if isinstance(windows, Sessions) else 0)
+        bucket_ms, phase_ms = bucket_of(windows, self._kept_ms)
         super().__init__(
             table,
             guard,
@@ -111,7 +114,7 @@ class Distinct(RememberingStage[First]):
         if row is None or now_ms is None or self._table.settled(row):
             return FORWARD  # of a row that an earlier attempt has written, the windows of then may be purged
         opened = self._expiring.at(row)
-        windows = self._found(opened, record.timestamp_ms)
+        windows = self._found(opened, record.timestamp_ms, now_ms)
         if not windows:
             return self._begin(row, opened, record, now_ms)
         if isinstance(self._windows, Sessions):
@@ -121,16 +124,17 @@ class Distinct(RememberingStage[First]):
             return FORWARD
         return dropped(Reason.DUPLICATE, _where(first.span), first.spot)
 
-    def _found(self, opened: list[First], timestamp_ms: int) -> list[First]:
+    def _found(self, opened: list[First], timestamp_ms: int, now_ms: int) -> list[First]:
         if isinstance(self._windows, Sessions):
-            return touching(opened, timestamp_ms, self._windows.gap_ms)
+            sessions = touching(opened, timestamp_ms, self._windows.gap_ms)
+            return sessions if self._closes(joined(sessions, timestamp_ms)) > now_ms else []
         return [first for first in opened if first.span.start_ms <= timestamp_ms < first.span.end_ms]
 
     def _begin(self, row: bytes, opened: list[First], record: Record, now_ms: int) -> Verdict:
         at_ms = record.timestamp_ms
         span = Span(at_ms, at_ms) if isinstance(self._windows, Sessions) else self._windows.spans(at_ms)[0]
         first = First(span, record.spot)
-        if self._end_of(first) > now_ms:
+        if self._closes(span) > now_ms:
             self._expiring.replace(row, [*opened, first])
         elif self._late == "drop":
             return dropped(Reason.LATE, f"{_where(span)} was closed at stream time {now_ms} ms")
@@ -144,8 +148,11 @@ class Distinct(RememberingStage[First]):
         session = First(span, windows[0].spot, windows[-1].listed_ms)
         self._expiring.replace(row, [first for first in opened if first not in windows] + [session])
 
+    def _closes(self, span: Span) -> int:
+        return closes_ms(self._windows, span, self._grace_ms)
+
     def _end_of(self, first: First) -> int:
-        return closes_ms(self._windows, first.span, self._grace_ms)
+        return closes_ms(self._windows, first.span, self._kept_ms)
 
 
 def _where(span: Span) -> str:

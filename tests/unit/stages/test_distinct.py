@@ -7,7 +7,7 @@ from functools import partial
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sqe_chain.errors import PoisonError
@@ -57,6 +57,14 @@ def test_a_session_takes_late_records_until_gap_and_grace_have_passed() -> None:
         stage.advance(now_ms)
         verdict = stage.accept(event(18))
         assert (verdict.forward, verdict.reason) == (forwarded, reason)
+
+
+def test_a_session_is_known_while_a_record_that_prolongs_it_may_come_in_time() -> None:
+    for now_ms, reason in ((43, Reason.DUPLICATE), (44, Reason.LATE)):
+        stage = Distinct(MemoryTable(), windows=Sessions(gap_ms=10), grace_ms=5)
+        stage.accept(event(18))
+        stage.advance(now_ms)
+        assert stage.accept(event(28)).reason is reason
 
 
 def test_a_tumbling_window_takes_late_records_until_the_grace_has_passed() -> None:
@@ -113,7 +121,7 @@ def test_a_wrong_clock_is_dropped_or_stops() -> None:
 
 @dataclass
 class Naive:
-    """The definition, without rows, index or purge: windows are [first, last] for each id, all kept."""
+    """The definition, without rows, index or purge: windows are [first, last] for each id, all kept and never forgotten."""
 
     windows: Tumbling | Sessions
     grace_ms: int
@@ -132,14 +140,8 @@ class Naive:
 
     def _accept(self, key: bytes, first_ms: int, last_ms: int, gap_ms: int, wait_ms: int) -> bool:
         kept = self.kept.setdefault(key, [])
-        found = [
-            one
-            for one in kept
-            if one[1] + wait_ms + self.grace_ms >= self.now_ms
-            and one[0] - gap_ms <= last_ms
-            and first_ms <= one[1] + gap_ms
-        ]
-        if not found and last_ms + wait_ms + self.grace_ms < self.now_ms:
+        found = [one for one in kept if one[0] - gap_ms <= last_ms and first_ms <= one[1] + gap_ms]
+        if max([last_ms, *(one[1] for one in found)]) + wait_ms + self.grace_ms < self.now_ms:
             return False
         for one in found:
             kept.remove(one)
@@ -162,6 +164,7 @@ kinds = st.sampled_from([Tumbling(1), Tumbling(10), Tumbling(150), Sessions(0), 
 
 @settings(max_examples=200, deadline=None)
 @given(batches, kinds, st.sampled_from([0, 3, 100]))
+@example([[event(0, b"a"), event(7, b"b")], [event(5, b"a")]], Sessions(5), 0)
 def test_verdicts_are_those_of_the_definition_in_batches_torn_anywhere(
     lists: list[list[Record]], windows: Tumbling | Sessions, grace_ms: int
 ) -> None:
