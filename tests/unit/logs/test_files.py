@@ -9,7 +9,6 @@ import hashlib
 import os
 import pickle
 import random
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -171,16 +170,19 @@ def test_a_footer_with_another_number_of_rows_is_named(tmp_path: Path) -> None:
     pq.write_table(table, path, row_group_size=15, compression="zstd")
     content = path.read_bytes()
     footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-    outcomes = Counter[int]()
-    for bit in range(8 * footer, 8 * (len(content) - 8), 19):
+    contradictions = 0
+    for bit in range(8 * footer, 8 * (len(content) - 8)):
         changed = bytearray(content)
         changed[bit // 8] ^= 1 << bit % 8
         path.write_bytes(changed)
-        try:
-            outcomes[len(list(FileRows(path).read()))] += 1
-        except UnreadableFile:
-            outcomes[-1] += 1
-    assert outcomes.keys() == {40, -1}, outcomes
+        with suppress(pa.ArrowException, OSError):
+            known = pq.read_metadata(path)
+            groups = sum(known.row_group(number).num_rows for number in range(known.num_row_groups))
+            if known.num_rows != groups:
+                contradictions += 1
+                with pytest.raises(UnreadableFile, match=r"a\.parquet"):
+                    FileRows(path)
+    assert contradictions
 
 
 def test_csv_as_rfc_4180_defines_it_and_more(tmp_path: Path) -> None:
