@@ -175,7 +175,7 @@ def test_a_footer_with_another_number_of_rows_is_named(tmp_path: Path) -> None:
         changed = bytearray(content)
         changed[bit // 8] ^= 1 << bit % 8
         path.write_bytes(changed)
-        with suppress(pa.ArrowException, OSError):
+        with suppress(pa.ArrowException, OSError, ValueError):
             known = pq.read_metadata(path)
             groups = sum(known.row_group(number).num_rows for number in range(known.num_row_groups))
             if known.num_rows != groups:
