@@ -96,6 +96,22 @@ MUTANTS: Final = (
         killed_by="segment/test_event_times::test_a_wrong_clock_moves_nothing_until_others_agree_or_the_clock_has_come_there",
     ),
     mutant(
+        "the first time of a lane is believed, however far ahead of the clock it is",
+        (
+            "believe_times",
+            replace(
+                "guard is not None and (now_ms is None or at_ms - now_ms > guard.max_jump_ms)",
+                "guard is not None and now_ms is not None and at_ms - now_ms > guard.max_jump_ms",
+            ),
+        ),
+        killed_by="test_wrong_clocks_in_plans::test_live_and_rebuilt_a_wrong_clock_closes_no_window",
+    ),
+    mutant(
+        "a plan does not say which times are not believed yet",
+        ("_writer_record", drop("if writer.ahead[0]:")),
+        killed_by="test_wrong_clocks_in_plans::test_confirmations_count_from_batch_to_batch",
+    ),
+    mutant(
         "a time after a long pause in the past waits as one ahead of the clock",
         ("believe_times", replace("clock_ms is None or at_ms > clock_ms + allowed_ms", "True")),
         killed_by="segment/test_event_times::test_of_a_lane_in_order_the_latest_time_is_believed_once_others_confirm_it",
