@@ -182,7 +182,7 @@ def test_a_footer_with_another_number_of_rows_is_named(tmp_path: Path) -> None:
                 contradictions += 1
                 with pytest.raises(UnreadableFile, match=r"a\.parquet"):
                     FileRows(path)
-        if contradictions == 10:  # noqa: PLR2004 - the others are alike
+        if contradictions == 10:
             break
     assert contradictions
 
