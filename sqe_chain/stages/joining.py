@@ -74,9 +74,7 @@ class Join(KeyedStage[Joined]):
         Raises:
             PoisonError: it has no key; or it is too far ahead, and the guard's policy is `stop`.
         """
-        row = self._row(record)
-        believed = self._timetable.observe(record.timestamp_ms, place_ms=record.place_ms)
-        return row, self._refuse(record, believed=believed)
+        return self._row(record), self._moved(record)[1]
 
 
 @dataclass(slots=True)
@@ -157,7 +155,6 @@ class StreamJoin(Join):
         row, refused = self._begun(record)
         if refused is not None:
             return refused
-        self._close_due()
         late = self._lateness(record, self._lateness_ms)
         if late is not None:
             return late
@@ -180,7 +177,6 @@ class StreamJoin(Join):
         return FORWARD
 
     def finish(self, now_ms: int) -> None:
-        self._close_due()
         self._expiring.finish(self._due)
         super().finish(now_ms)
         self._due.clear()
@@ -201,7 +197,7 @@ class StreamJoin(Join):
         reach_ms = self._before_ms if partner.second else self._after_ms
         return partner.at_ms + reach_ms + self._lateness_ms + 1
 
-    def _close_due(self) -> None:
+    def _do_due(self) -> None:
         for due_ms, row in self._timetable.take_due():
             self._due.add(row)
             partners = self._expiring.all_at(row)

@@ -90,6 +90,26 @@ class KeyedStage(TimedStage, Generic[Output]):
         self._results: list[Output] = []
         self._due_results: dict[int, str] = {}
 
+    def advance(self, to_ms: int) -> None:
+        super().advance(to_ms)
+        self._do_due()
+
+    def _moved(self, record: Record) -> tuple[bool, Verdict | None]:
+        """Move stream time by a record, and do what is due, whatever becomes of the record.
+
+        Returns:
+            Whether its time is believed, and the verdict on it if it is refused.
+
+        Raises:
+            PoisonError: it is too far ahead, and the guard's policy is `stop`.
+        """
+        believed = self._timetable.observe(record.timestamp_ms, place_ms=record.place_ms)
+        self._do_due()
+        return believed, self._refuse(record, believed=believed)
+
+    def _do_due(self) -> None:
+        """Do what stream time has reached. Its outputs belong to what has moved stream time, so it is done at each move."""
+
     def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
         """The rows that `accept` will read for these records; it loads by itself what becomes due."""
         return dict.fromkeys(self.row_prefix + record.key for record in records if record.key is not None)

@@ -174,10 +174,9 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
         row = self._row(record)
         if self._on_timer is not None:
             self._ticks.count()
-        believed = self._timetable.observe(record.timestamp_ms, place_ms=record.place_ms)
-        if (refused := self._refuse(record, believed=believed)) is not None:
+        believed, refused = self._moved(record)
+        if refused is not None:
             return refused
-        self._fire_due()
         if self._table.settled(row):  # an earlier attempt wrote it: to fold again would count twice
             return FORWARD
         key = self._rows[row]
@@ -187,12 +186,8 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
             key.used(record.timestamp_ms if believed else self._known_ms(), self._expire_after_ms)
         key.reached_ms, key.back = None, 0
         self._remind(row, key)
-        self._fire_due()
+        self._do_due()
         return FORWARD
-
-    def advance(self, to_ms: int) -> None:
-        super().advance(to_ms)
-        self._fire_due()
 
     def tick(self, clock_ms: int) -> None:
         """The end of a batch's records: fire the timers that its clock has reached, and what they set for a time of the past.
@@ -206,7 +201,7 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
         self._ticks.time.advance(clock_ms)
         for at_ms, row in self._ticks.take_due():
             self._wake(row, at_ms, "batch")
-            self._fire_due()
+            self._do_due()
 
     def take_changes(self) -> list[Change]:
         """The states that the batch has changed, in the order of their keys; once, after `finish`."""
@@ -232,7 +227,7 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
         now_ms = self._timetable.time.now_ms
         return (self._clock_ms or 0) if now_ms is None else now_ms
 
-    def _fire_due(self) -> None:
+    def _do_due(self) -> None:
         for due_ms, row in self._timetable.take_due():
             self._wake(row, due_ms, "event")
 

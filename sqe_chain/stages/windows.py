@@ -138,11 +138,10 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         """
         self.record = record
         row = self._row(record)
-        believed = self._timetable.observe(record.timestamp_ms, place_ms=record.place_ms)
-        if (refused := self._refuse(record, believed=believed)) is not None:
-            return refused
         # Before the fold: a record that moves stream time must not get into a window that it closes.
-        self._close_due()
+        _, refused = self._moved(record)
+        if refused is not None:
+            return refused
         if self._table.settled(row):  # an earlier attempt wrote it: to fold again would count twice
             return FORWARD
         into = self._into_session if isinstance(self._windows, Sessions) else self._into_all
@@ -202,10 +201,6 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         windows = self._expiring.at(OPEN + key)
         return next((Result(key, span, window.state) for window in windows if window.span == span), None)
 
-    def advance(self, to_ms: int) -> None:
-        super().advance(to_ms)
-        self._close_due()
-
     def close_all(self, event_ms: int) -> None:
         """Close every open window: those in which a record up to a moment, or up to stream time, can lie.
 
@@ -217,7 +212,6 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         self.advance(self._last_moment(latest_ms))
 
     def finish(self, now_ms: int) -> None:
-        self._close_due()
         stream_time_ms = self._timetable.time.now_ms
         retained: dict[bytes, bytes] = {}
         for row, (end_ms, content) in sorted(self._closed.items()):
@@ -327,7 +321,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         left: State = state_left(codec, changed, "the fold of a window")
         return left
 
-    def _close_due(self) -> None:
+    def _do_due(self) -> None:
         for due_ms, row in self._timetable.take_due():
             self._due.add(row)
             if row.startswith(OPEN):
