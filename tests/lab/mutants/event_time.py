@@ -159,7 +159,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "a record is folded before what it closes is closed",
-        ("WindowedAggregate.accept", drop("self._close_due()")),
+        ("KeyedStage._moved", drop("self._do_due()")),
         killed_by="test_windows::test_a_tumbling_window_closes_with_the_record_that_passes_its_end_and_lateness",
     ),
     mutant(
