@@ -22,7 +22,8 @@ from tests.lab.event_time_worlds.world import BEGIN_MS, Fact, World
 _numbers = itertools.count()
 _REST: Final = 4
 """Rounds without work after which a world rests."""
-_ROUNDS: Final = 80
+_ROUNDS: Final = 400
+"""Rounds in which a world comes to rest. Readers of one record a batch, behind a republisher that was rewound often, need a hundred."""
 _MOVED: Final = "was moved to offset"
 """Of a republisher that stops because it was rewound by somebody else: started again, it goes on from there."""
 
