@@ -15,6 +15,7 @@ MUTANTS: Final = (
             "test_own_values::test_a_fold_gets_what_the_codec_reads",
             "test_values::test_a_proof_compares_layouts_and_blocks",
         ),
+        schedules=100,
     ),
     mutant(
         "functions behind one value share it",

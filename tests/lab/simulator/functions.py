@@ -218,8 +218,21 @@ def refuse_in_hop(value: StringValue) -> StringValue:
     return value
 
 
+_KEPT: Final[list[StringValue]] = []
+"""The value that a function has kept."""
+_SPOILED: Final = "spoiled"
+
+
+def keep(value: StringValue) -> None:
+    """Change the value that was kept before, and keep this one: a function may, and nobody else sees it."""
+    while _KEPT:
+        _KEPT.pop().value = _SPOILED
+    _KEPT.append(value)
+
+
 def refuse_before(value: StringValue) -> StringValue:
     """The operator before all stages."""
+    keep(value)
     kind = unit_of(value.value).kind
     if kind == SURROGATE:
         raise Refused("no such file: " + b"caf\xe9".decode("utf-8", "surrogateescape"))
@@ -302,6 +315,7 @@ def fold_text(
     """
 
     def fold(state: StringValue, value: StringValue) -> list[StringValue]:
+        keep(value)
         unit = unit_of(value.value)
         if doors and unit.kind == CLOSE and open_doors(state.value) < 1:
             raise Refused(f"{unit.id} closes what is not open")

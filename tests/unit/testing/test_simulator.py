@@ -19,8 +19,9 @@ from sqe_chain.protocol.feature import Part
 from sqe_chain.protocol.owned_flow import OwnedFlow
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.task.frontier import Frontier
+from sqe_chain.task.operator_text import OperatorWriter
 from tests.lab.reference.world import StageName
-from tests.lab.simulator import Schedule, Simulation, Violation, World, drawn, replay, simulate
+from tests.lab.simulator import Schedule, Simulation, Violation, World, drawn, flows, replay, simulate
 from tests.lab.simulator.__main__ import main
 from tests.lab.simulator.campaign import Campaign
 from tests.lab.simulator.schedule import as_test, count_faults
@@ -249,6 +250,17 @@ def test_outputs_of_one_input_at_one_position_are_noticed(monkeypatch: Patch, ki
     replay(world, [fed])
     each_unit_is_taken_for_an_input_of_its_own(monkeypatch)
     with pytest.raises(Violation, match=r"redo: a lane and position names one content.* 1/1 on"):
+        replay(world, [fed])
+
+
+def test_a_stage_that_takes_the_very_object_of_a_function_is_noticed(monkeypatch: Patch) -> None:
+    """Functions of these worlds change what they have returned."""
+    world = World(hops=0, partitions=1, state_partitions=1, poison="dead_letter")
+    fed = ["feed", "far", [[0, f"{number} a a - g{number} 1"] for number in (1, 2, 3)]]
+    monkeypatch.setattr(flows, "_totals", flows._totals.__wrapped__)  # no flow that others have compiled
+    replay(world, [fed])
+    monkeypatch.setattr(OperatorWriter, "_read_back", staticmethod(lambda _, value: value))
+    with pytest.raises(Violation, match="once: every input is counted"):
         replay(world, [fed])
 
 
