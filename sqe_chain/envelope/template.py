@@ -27,8 +27,9 @@ from sqe_chain.chain import (
     read_lane,
     written_lane,
 )
+from sqe_chain.envelope.head import MAX_TIMESTAMP_MS
 from sqe_chain.envelope.wire import CHECKSUM, PREFIX, varint
-from sqe_chain.errors import ChainTooLong
+from sqe_chain.errors import ChainTooLong, OutOfBounds
 
 Source = tuple[bytes, int, int, bytes, int]
 """What envelopes state of their input: chain, offset, leader epoch plus one (0 for none), position and event time."""
@@ -118,6 +119,10 @@ class OutputTemplate:
             OutOfBounds: an argument is outside the format's bounds.
         """
         check_link(Link(topic, topic_id, partition, 0, output=output, shard=shard))
+        if not 0 <= watermark_ms <= MAX_TIMESTAMP_MS:
+            raise OutOfBounds(
+                f"the watermark is {watermark_ms} ms. Expected milliseconds since 1970, up to {MAX_TIMESTAMP_MS}; 0 promises nothing"
+            )
         self.lane = written_lane(read_lane(lane, topic, topic_id, partition), output, shard)
         self.output = output
         name, output_bytes = topic.encode(), output.encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from sqe_chain.envelope.head import MAX_TIMESTAMP_MS
 from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.envelope.template import OutputTemplate, WrittenLane, key_field
 from sqe_chain.errors import OutputRefused, OutputTooLarge, RepeatedPosition
@@ -51,7 +52,7 @@ class Target:
         self.plain = node.carrier != "value" or node.process_id is not None  # a value is one payload
         self.keys: dict[bytes, tuple[int, bytes]] = {}
         self._shard = shard
-        self._watermark_ms = watermark_ms
+        self._watermark_ms = min(watermark_ms, MAX_TIMESTAMP_MS)  # the latest that can be written
         self.lanes: dict[int, WrittenLane] = {}
         """Lane as marks use it -> what is written for its inputs."""
 

@@ -17,6 +17,7 @@ import pytest
 from sqe_chain import read
 from sqe_chain._proto.dropped_pb2 import Dropped
 from sqe_chain.adapters.memory.store import MemoryStore
+from sqe_chain.envelope.head import MAX_TIMESTAMP_MS
 from sqe_chain.errors import ConfigurationError, NotCaughtUp, PlanMismatch, PoisonError, ServiceStopped
 from sqe_chain.features import closing
 from sqe_chain.features.closing import Closes
@@ -241,6 +242,18 @@ def test_what_belongs_before_the_end_is_late_in_all_state_partitions() -> None:
         if isinstance(event, Filtered):
             counts.update(event.counts)
     assert counts["windows/late"] == len(KEYS)
+
+
+def test_readers_take_what_the_last_moment_of_all_closes() -> None:
+    flow = Flow("last-moment", state_partitions=1)
+    windows = flow.source("in", dict).windowed("sums", Tumbling(10), key=lambda _: "k", state=dict, fold=add)
+    windows.map(lambda window: window.state).to("out", partitions=1)
+    rehearsal = Rehearsal(flow)
+    for at_ms in (5, MAX_TIMESTAMP_MS):
+        rehearsal.feed("in", {"n": 1}, timestamp_ms=at_ms)
+        rehearsal.run_until_caught_up()
+    rehearsal.close_windows()
+    assert [envelope.payload_as(dict) for envelope in rehearsal.published("out")] == [{"n": 1}, {"n": 1}]
 
 
 def test_results_bear_the_latest_time_read() -> None:

@@ -376,7 +376,10 @@ def test_a_loop_of_services_ends_at_32_links() -> None:
         republish(envelope, AT_RAW, SCREWS, output="loop/back", key=None)
 
 
-@pytest.mark.parametrize("changes", [{"ordinal": 2}, {"of": 0}, {"shard": -1}, {"output": ""}])
+@pytest.mark.parametrize(
+    "changes",
+    [{"ordinal": 2}, {"of": 0}, {"shard": -1}, {"output": ""}, {"watermark_ms": 2**48}, {"watermark_ms": -1}],
+)
 def test_republishing_beyond_the_bounds_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(OutOfBounds):
         hop(**changes)
