@@ -135,7 +135,10 @@ def tag_of(codec: Codec[Any]) -> str:
 def reads_as_default(codec: Codec[Any]) -> bool:
     """Whether values that a codec has decoded are what the default codec of their type makes of them."""
     kinds = (dict, list) if codec.python_type is object else (codec.python_type,)
-    return codec.reads_back and all(type(codec) is type(_default(cast("Hashable", kind))) for kind in kinds)
+    try:
+        return codec.reads_back and all(type(codec) is type(codec_for(kind)) for kind in kinds)
+    except ConfigurationError:
+        return False  # the type has no default codec
 
 
 _DEEPEST_PART = 20

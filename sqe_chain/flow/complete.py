@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from sqe_chain.errors import FlowError
+from collections.abc import Iterator
+from typing import Any
+
+from sqe_chain.codecs import Codec, codec_for
+from sqe_chain.errors import ConfigurationError, FlowError
+from sqe_chain.flow.batches import MapBatchesNode
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.flow.nodes import Node, OutputNode, SourceNode, StageNode
+from sqe_chain.flow.nodes import ChangesNode, FunctionNode, Node, OutputNode, SourceNode, StageNode
 
 
 def check_complete(flow: CompiledFlow) -> None:
@@ -17,6 +22,7 @@ def check_complete(flow: CompiledFlow) -> None:
     for output in flow.outputs:
         _check_output(flow, output)
     for node in flow.nodes:
+        _check_codec(flow, node)
         if not node.may_be_last and not flow.children[node.index]:
             raise FlowError(
                 f"{node.declared_at}: nothing is done with {node.described(flow.nodes)} of flow {flow.name!r}; let a stage or an "
@@ -50,6 +56,57 @@ def _check_output(flow: CompiledFlow, output: OutputNode) -> None:
             f"{output.declared_at}: SQE's record keys name a source partition and offset, not a topic. This flow reads "
             f"{', '.join(flow.input_names)}. Read one topic in a flow that writes for SQE"
         )
+
+
+def _check_codec(flow: CompiledFlow, giver: Node) -> None:
+    """Check that values of a named codec have a codec by their type, where only their type names one."""
+    codec = giver.codec if isinstance(giver, SourceNode) else None
+    if isinstance(giver, ChangesNode):
+        stage = flow.stage_before[giver.index]
+        codec = stage.codec if stage is not None and stage.traits.states_by_key else None
+    reason = "" if codec is None else _refused_by_type(codec)
+    taker = next(_takers_by_type(flow, giver), None) if reason else None
+    if codec is not None and taker is not None:
+        kind, own = codec.python_type.__qualname__, type(codec).__name__
+        instead = (
+            "name one in to(codec=...)" if isinstance(taker, OutputNode) else "map to another type first"
+        )
+        raise FlowError(
+            f"{taker.declared_at}: {taker.called} finds the codec of {giver.described(flow.nodes)} by the type {kind}: {reason}. "
+            f"Expected a deterministic codec that takes {kind}. Let {own}.takes() return True for it, or {instead}"
+        )
+
+
+def _refused_by_type(codec: Codec[Any]) -> str:
+    """Why the values of a codec cannot be encoded by their type alone; empty if they can."""
+    try:
+        by_type = codec_for(codec.python_type)
+    except ConfigurationError:
+        return f"codec {codec.name!r} is used only where it is named"
+    return "" if by_type.deterministic else f"codec {by_type.name!r} does not give the same bytes each time"
+
+
+def _takers_by_type(flow: CompiledFlow, giver: Node) -> Iterator[Node]:
+    """The nodes that encode a giver's values by their type: stages, outputs without codec, and functions with a value of their own."""
+    after, ends = list[Node](), list[Node]()
+    pending = [*flow.children[giver.index]]
+    while pending:
+        node = pending.pop()
+        after.append(node)
+        if node.passes:
+            pending += flow.children[node.index]
+        else:
+            ends.append(node)
+    shared = isinstance(giver, ChangesNode) or len(ends) > 1
+    for node in after if isinstance(giver, ChangesNode) else ends:
+        if isinstance(node, OutputNode):
+            by_type = node.encoding is None
+        else:
+            by_type = isinstance(node, StageNode | MapBatchesNode) or (
+                shared and isinstance(node, FunctionNode)
+            )
+        if by_type:
+            yield node
 
 
 def _check_static(flow: CompiledFlow, source: SourceNode) -> None:

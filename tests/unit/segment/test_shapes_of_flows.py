@@ -7,14 +7,13 @@ as far as it is taken, and without it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
-from sqe_chain.codecs import Codec
 from sqe_chain.flow import Context, Flow
 from sqe_chain.stages import Tumbling
 from sqe_chain.stages.record_work import RecordKind
@@ -24,7 +23,7 @@ from sqe_chain.task import stage_part
 from sqe_chain.task.event_times import EventTimes, Hop
 from sqe_chain.task.exclusion import Exclusion
 from tests.support.block_ways import one_by_one, taken_as
-from tests.support.read_in_blocks import TYPE, Scripted, outcome, records_of
+from tests.support.read_in_blocks import Scripted, outcome, records_of
 
 WORDS = ("ant", "bee", "asp", "boa", "bad", "ape", "bug", "cat")
 LEFT_OUT = Exclusion("words", 0, 5, "skip", "ValueError", "too bad")
@@ -128,31 +127,11 @@ def timers(flow: Flow, key: Callable[[StringValue], Any] = first_letter) -> None
     ).to("silent", partitions=2)
 
 
-class Foreign(NamedTuple):
-    """A type that has no codec of its own."""
+class Foreign:
+    """A type that has no codec."""
 
-    value: str
-
-
-class Text(Codec[Any]):
-    """Texts, in capitals or not: equal values may be written in several ways."""
-
-    name = "text-in-any-case"
-    deterministic = False
-
-    @classmethod
-    def takes(cls, python_type: type[Any]) -> bool:
-        return python_type is Foreign
-
-    @property
-    def type_name(self) -> str:
-        return TYPE
-
-    def encode(self, value: Any) -> bytes:
-        return StringValue(value=value.value).SerializeToString()
-
-    def decode(self, data: bytes) -> Any:
-        return Foreign(StringValue.FromString(data).value)
+    def __init__(self, data: bytes) -> None:
+        self.value = StringValue.FromString(data).value
 
 
 Declare = Callable[[Flow], None]
@@ -350,7 +329,7 @@ def test_values_that_cannot_be_units_are_poison() -> None:
     """They came as values that can, until the source was declared otherwise: of a type that cannot wait."""
 
     def foreign(flow: Flow) -> None:
-        windows(flow.source("words", Foreign, codec=Text(Foreign)))
+        windows(flow.source("words", lambda data: Foreign(data)))  # noqa: PLW0108 - a decoder, whose values only a run knows
 
     quick, general, taken = ways(shape("stop"), begun(lanes_of(*WORDS)), last=lambda: flow_of(foreign))
     assert quick == general
