@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import types
 
-from sqe_chain.codecs.arrow_values import Array, DataType, array_of, cast, values_of
+from sqe_chain.codecs.arrow_values import Array, DataType, array_of, cast, map_of, values_of
 from sqe_chain.errors import PoisonError
 
 _FORMS: Final[tuple[tuple[Callable[[DataType], bool], type], ...]] = (
@@ -218,8 +218,7 @@ class MapColumn(ArrowColumn):
         keys, items = self.key.values(array.keys), self.item.values(array.items)
         spans = zip(pairwise(array.offsets.to_pylist()), array.is_valid().to_pylist(), strict=True)
         return [
-            dict(zip(keys[begin:end], items[begin:end], strict=True)) if present else None
-            for (begin, end), present in spans
+            map_of(keys[begin:end], items[begin:end]) if present else None for (begin, end), present in spans
         ]
 
 

@@ -226,12 +226,13 @@ def _content(field: Any, outer: tuple[type, ...]) -> ArrowColumn:  # noqa: ANN40
 
 
 def _of_schema(schema: Any) -> RowColumns:  # noqa: ANN401 - of Arrow
-    if len(set(schema.names)) < len(schema.names):
-        raise ConfigurationError(f"the schema has columns of the same name: {', '.join(schema.names)}")
     return _of_fields(list(schema), "the schema")
 
 
 def _of_fields(fields: Sequence[Any], title: str) -> RowColumns:
+    names = [field.name for field in fields]
+    if len(set(names)) < len(names):
+        raise ConfigurationError(f"{title} has columns of the same name: {', '.join(names)}")
     parts = [
         RowField(field.name, _of_arrow(field.type, field.name), _reader(field.name), field.nullable)
         for field in fields

@@ -41,6 +41,18 @@ def values_of(array: Array) -> list[Any]:
     return values
 
 
+def map_of(keys: Sequence[Any], items: Sequence[Any]) -> dict[Any, Any]:
+    """The dict of a map's keys and items.
+
+    Raises:
+        ValueError: it has a key twice: a dict keeps one entry. NaN is one key, as its text in JSON is.
+    """
+    made = dict(zip(keys, items, strict=True))
+    if len(made) < len(keys) or sum(key != key for key in made) > 1:  # noqa: PLR0124 - NaN
+        raise ValueError("a map has a key twice. Expected each key once. Give the map other keys, or lists")
+    return made
+
+
 def cast(array: Array, arrow: DataType) -> Array:
     """An array as one of another type.
 

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sqe_chain.codecs.arrow_values import map_of
 from sqe_chain.errors import ChangedFile, UnreadableFile
 
 if TYPE_CHECKING:
@@ -31,11 +32,13 @@ def in_numbers(schema: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
     return pa.schema([field.with_type(_without_ns(field.type, numbers=True)) for field in schema])
 
 
-def has_zones(kind: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
-    """Whether there are times of a zone with a name, whose offset may have had seconds once."""
+def is_unsayable(kind: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
+    """Whether there are times of a zone with a name, whose offset may have had seconds once; or floats as keys, so NaN twice."""
     if pa.types.is_timestamp(kind):
         return kind.tz not in (None, "UTC") and kind.tz[0] not in "+-"
-    return any(map(has_zones, _within(kind)))
+    if pa.types.is_map(kind) and pa.types.is_floating(kind.key_type):
+        return True
+    return any(map(is_unsayable, _within(kind)))
 
 
 def _within(kind: Any) -> list[Any]:  # noqa: ANN401 - pyarrow has no types
@@ -46,12 +49,16 @@ def _within(kind: Any) -> list[Any]:  # noqa: ANN401 - pyarrow has no types
 
 
 def sayable(value: Any) -> Any:  # noqa: ANN401 - any value of Python
-    """A value in which times whose offset has seconds, for which ISO 8601 has no form, are in UTC."""
+    """A value in which times whose offset has seconds, for which ISO 8601 has no form, are in UTC.
+
+    Raises:
+        ValueError: a map has a key twice.
+    """
     if isinstance(value, datetime):
         offset = value.utcoffset()
         return value.astimezone(UTC) if offset is not None and offset.seconds % 60 else value
     if isinstance(value, dict):
-        return {sayable(name): sayable(item) for name, item in value.items()}
+        return map_of([sayable(name) for name in value], [sayable(item) for item in value.values()])
     return [sayable(item) for item in value] if isinstance(value, list) else value
 
 
@@ -63,7 +70,9 @@ def spelled(kind: Any, value: Any) -> Any:  # noqa: ANN401 - pyarrow has no type
         return _time(kind, value)
     if pa.types.is_map(kind):
         key, item = _within(kind)
-        return {spelled(key, name): spelled(item, content) for name, content in value.items()}
+        return map_of(
+            [spelled(key, name) for name in value], [spelled(item, content) for content in value.values()]
+        )
     if isinstance(value, Mapping):
         return {field.name: spelled(field.type, value[field.name]) for field in kind}
     if isinstance(value, list):
@@ -166,7 +175,7 @@ class ParquetRows:
                 f"{path}: it has several columns named {', '.join(map(repr, twice))}, and a row can keep one. Write it with another name "
                 "for each"
             )
-        self._zones = has_zones(self._kind)
+        self._unsayable = is_unsayable(self._kind)
         groups = [
             self._parquet.metadata.row_group(number).num_rows
             for number in range(self._parquet.num_row_groups)
@@ -226,7 +235,7 @@ class ParquetRows:
             numbers = part.cast(self._numbers).to_pylist(maps_as_pydicts="strict")
             return [spelled(self._kind, row) for row in numbers]
         rows: list[dict[str, Any]] = part.to_pylist(maps_as_pydicts="strict")
-        return [sayable(row) for row in rows] if self._zones else rows
+        return [sayable(row) for row in rows] if self._unsayable else rows
 
     def _unreadable(self, what: str, error: BaseException) -> UnreadableFile | ChangedFile:
         if self._file.failure is not None:

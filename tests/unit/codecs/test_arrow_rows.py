@@ -292,6 +292,81 @@ def test_two_columns_of_one_name_are_refused() -> None:
         back(rows_of(Place), batch)
 
 
+def test_two_fields_of_one_name_within_a_column_are_refused() -> None:
+    inner = pa.StructArray.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["line", "line"])
+    for of in (Placed, pa.schema([("p", pa.struct([("line", pa.string())]))])):
+        with pytest.raises(PoisonError, match=r"column 'p' of .* no line"):
+            back(rows_of(of), batch_of(p=inner))
+
+
+class Placed(msgspec.Struct):
+    p: Place
+
+
+MAP_KEYS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
+    "text": (pa.string(), st.sampled_from(["a", "A", "", "é"])),
+    "int": (pa.int32(), st.integers(-1, 2)),
+    "float": (pa.float64(), st.sampled_from([0.0, -0.0, 1.5, float("inf"), float("nan")])),
+    "bytes": (pa.binary(), st.sampled_from([b"a", b"b"])),
+    "decimal": (pa.decimal128(5, 1), st.sampled_from([Decimal("1.0"), Decimal(1), Decimal("1.5")])),
+    "time": (
+        pa.timestamp("us", "Europe/Berlin"),
+        st.builds(lambda hour: datetime(2025, 10, 26, hour, tzinfo=UTC), st.integers(0, 2)),
+    ),
+}
+PLACES_OF_MAPS: dict[str, tuple[Any, Any]] = {
+    "column": (lambda kind: kind, lambda entries: entries),
+    "in a list": (pa.list_, lambda entries: [[], entries]),
+    "in a struct": (lambda kind: pa.struct([("inner", kind)]), lambda entries: {"inner": entries}),
+    "in a map": (lambda kind: pa.map_(pa.string(), kind), lambda entries: [("x", entries)]),
+}
+
+
+def are_distinct(keys: list[Any]) -> bool:
+    """Whether a dict in Python, and an object in JSON, would have an entry for each."""
+    texts = [str(key) for key in keys]
+    equal = [a == b for index, a in enumerate(keys) for b in keys[:index]]
+    return len(set(texts)) == len(keys) and not any(equal)
+
+
+@pytest.mark.parametrize("place", PLACES_OF_MAPS)
+@pytest.mark.parametrize("kind", MAP_KEYS)
+@given(st.data())
+def test_a_map_keeps_each_entry_or_is_refused_with_its_column(
+    kind: str, place: str, data: st.DataObject
+) -> None:
+    key, keys_of = MAP_KEYS[kind]
+    keys = data.draw(st.lists(keys_of, max_size=3))
+    within, cell_of = PLACES_OF_MAPS[place]
+    arrow = within(pa.map_(key, pa.int64()))
+    batch = batch_of(v=pa.array([cell_of(list(zip(keys, range(3), strict=False)))], arrow))
+    rows = rows_of(pa.schema([("v", arrow)]))
+    local = pa.array(keys, key).to_pylist()
+    if not are_distinct(local):
+        with pytest.raises(PoisonError, match=r"column 'v' of .*: a map has a key twice"):
+            back(rows, batch)
+        return
+    (row,) = back(rows, batch)
+    assert str(list(entries_in(row["v"]))) == str(list(zip(local, range(3), strict=False)))
+
+
+def entries_in(value: Any) -> Any:
+    """The entries of the innermost dict with numbers."""
+    if isinstance(value, list):
+        return entries_in(value[-1])
+    if isinstance(value, dict) and value and isinstance(next(iter(value.values())), dict):
+        return entries_in(next(iter(value.values())))
+    return value.items()
+
+
+def test_keys_that_become_equal_in_python_are_one_key() -> None:
+    texts = ["0A000000-0000-0000-0000-000000000000", "0a000000-0000-0000-0000-000000000000"]
+    made = msgspec.defstruct("OfIds", [("v", dict[UUID, int])])
+    cells = pa.array([[(texts[0], 1), (texts[1], 2)]], pa.map_(pa.string(), pa.int64()))
+    with pytest.raises(PoisonError, match="column 'v' of OfIds: a map has a key twice"):
+        back(rows_of(made), batch_of(v=cells))
+
+
 class KeywordsOnly(msgspec.Struct, kw_only=True):
     a: int = 1
     b: str
@@ -355,6 +430,10 @@ class OfMixed(msgspec.Struct):
         (list, "the fields of list are not known"),
         (object, "the fields of object are not known"),
         (pa.schema([("a", pa.int64()), ("a", pa.int64())]), "columns of the same name: a, a"),
+        (
+            pa.schema([("a", pa.struct([("b", pa.int8()), ("b", pa.int8())]))]),
+            "a has columns of the same name: b, b",
+        ),
         (pa.schema([("a", pa.null())]), "column 'a' is of type null"),
         (pa.schema([("a", pa.dense_union([pa.field("x", pa.int8())]))]), "column 'a' is of type dense_union"),
     ],

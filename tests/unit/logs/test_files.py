@@ -469,6 +469,9 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
         log.describe(["rows"])
 
 
+NAN = float("nan")
+
+
 def parquet_of(path: Path, table: Any) -> FileRows:
     pq.write_table(table, path)
     return FileRows(path)
@@ -487,10 +490,12 @@ def bytes_as_text(*texts: bytes) -> Any:
         pa.array([10**18, 0]).cast(pa.timestamp("us")),
         pa.array([2**31 - 1, 0], pa.int32()).cast(pa.date32()),
         pa.array([[("a", 1), ("a", 2)], [("b", 1)]], pa.map_(pa.string(), pa.int64())),
+        pa.array([[(NAN, 1), (NAN, 2)], [(NAN, 1), (0.5, 2)]], pa.map_(pa.float64(), pa.int64())),
+        pa.array([[[(NAN, 1), (NAN, 2)]], []], pa.list_(pa.map_(pa.float32(), pa.timestamp("ns")))),
         pa.array([[({"x": 1}, 1)], []], pa.map_(pa.struct([("x", pa.int64())]), pa.int64())),
         bytes_as_text(b"\xff\xfe", b"sound"),
     ],
-    ids=["time", "date", "key twice", "struct as key", "no UTF-8"],
+    ids=["time", "date", "key twice", "NaN twice", "NaN twice in a list", "struct as key", "no UTF-8"],
 )
 def test_a_row_of_parquet_that_python_cannot_hold_harms_no_other(tmp_path: Path, cells: Any) -> None:
     found = parquet_of(tmp_path / "a.parquet", pa.table({"number": [1, 2], "cell": cells}))
