@@ -95,7 +95,9 @@ class SourcePartition:
             self._times = SourceTimes(times, self.node, guard, since, at_end=portion.at_end)
             taking = job.sections.find(Taking)
             if taking is not None and self.node.topics[0] in flow.gated:
-                self._gate = Gate(read.topic, read.partition, taking.before, taking.frontier, guard)
+                # A static table has no times: in each batch its changes come before all values.
+                before = None if self.node.static else taking.before
+                self._gate = Gate(read.topic, read.partition, before, taking.frontier, guard)
         # An attempt that fails must leave the plan's marks as they are.
         self.marks = marks = portion.marks.copy()
         marks.compacted, marks.max_lanes = read.topic in job.compacted, flow.max_lanes

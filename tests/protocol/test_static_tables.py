@@ -177,3 +177,19 @@ def test_settings_without_effect_are_refused(setting: dict[str, Any]) -> None:
     orders, table = (flow.source(topic, dict, raw=True).key_by(key_of) for topic in ("orders", "t"))
     with pytest.raises(FlowError, match=r"static"):
         orders.join_table("join", table, both, **{"static": True, **setting})
+
+
+@pytest.mark.parametrize("table", ["an-early-name", "some-late-name"])
+@pytest.mark.parametrize("after_ms", [(1, 2, 3), (1, 1, 1), (5, 3, 4)], ids=["rising", "equal", "falling"])
+def test_a_change_that_is_read_with_a_value_comes_before_it_whatever_its_time(
+    after_ms: tuple[int, ...], table: str
+) -> None:
+    flow = Flow("at-once", state_partitions=2)
+    values, changes = (flow.source(topic, dict, raw=True).key_by(key_of) for topic in ("orders", table))
+    values.join_table("with-names", changes, both, static=True).to("named", partitions=1)
+    service = Rehearsal(flow, partitions={"orders": 2, table: 2})
+    for number, time_ms in enumerate(after_ms):
+        feed(service, table, *customers(f"name {number}"), at_ms=OLD_MS)
+        feed(service, "orders", *orders(10 * number), at_ms=OLD_MS + time_ms)
+        service.run_until_caught_up()
+    assert named(service) == [pair for number in range(3) for pair in expected(10 * number, f"name {number}")]
