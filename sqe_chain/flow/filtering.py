@@ -90,7 +90,8 @@ class FilterSteps(StreamPart[Value]):
             producer: ``value -> bytes | str``, or with the context: what distinguishes producers that write into one scope,
                 each with a sequence of its own; permanent.
             malformed: what becomes of a record without a number.
-            window: how far below the highest a late number is still accepted, once.
+            window: how many numbers are remembered one by one, from the highest downwards. A late number is still accepted, once,
+                if it is less than this below the highest: after 9, `window=3` accepts 8 and 7. 0 and 1 accept none.
             compat: behave exactly like juplo's deduplicator.
             store: name of the store for this stage; by default the service's.
 

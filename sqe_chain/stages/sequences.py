@@ -25,6 +25,10 @@ smaller one is stale.
 **Late first arrivals.** With `window=N` a record is also forwarded if its number is new and less than N below the highest.
 A bit for each number remembers it, as in IPsec's anti-replay window. Order is not restored.
 
+    >>> window = StaleSequences(MemoryTable(), sequence=lambda record: record.value, window=3)
+    >>> [window.accept(Record(value=number)).forward for number in (9, 8, 7, 7, 6)]
+    [True, True, True, False, False]
+
 **Siblings.** What a flat-map makes of one message carries one number if that is read from key or header; each
 is forwarded once.
 
