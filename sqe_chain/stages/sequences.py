@@ -20,7 +20,7 @@ Numbers may be skipped. A gap is reported (`GAP`), but means a loss only where a
 
 **Restarts.** A producer that begins again at 1 is dropped until it passes its old mark, unless an `epoch` shows the
 restart: a number that is greater after each one (a counter, the start time). A greater epoch resets the mark, a
-smaller one is stale.
+smaller one is stale. Numbers that go on in a greater epoch and skip some are a gap, too.
 
 **Late first arrivals.** With `window=N` a record is also forwarded if its number is new and less than N below the highest.
 A bit for each number remembers it, as in IPsec's anti-replay window. Order is not restored.
@@ -169,19 +169,20 @@ class StaleSequences:
 
     def _decide(self, seen: _Seen, epoch: int, sequence: int, record: Record) -> Verdict:
         """Judge a number, and note it if the record is forwarded."""
-        if seen.fresh or epoch > seen.epoch:  # a new epoch has no numbers below it to miss: no gap
-            seen.fresh, seen.epoch, seen.highest, seen.bits = False, epoch, sequence, 1
-            return FORWARD
-        if epoch < seen.epoch:
+        if epoch < seen.epoch and not seen.fresh:
             return dropped(Reason.STALE, f"epoch {epoch}, but {seen.epoch} has begun")
-        if sequence > seen.highest:
-            missing = sequence - seen.highest - 1
-            detail = f"{missing} missing between {seen.highest} and {sequence}"
+        begins = seen.fresh or epoch > seen.epoch
+        if not begins and sequence <= seen.highest:
+            return self._not_ahead(seen, sequence, record)
+        missing = 0 if seen.fresh else sequence - seen.highest - 1
+        detail = f"{missing} missing between {seen.highest} and {sequence}"
+        if begins:
+            seen.fresh, seen.epoch, seen.highest, seen.bits = False, epoch, sequence, 1
+        else:
             seen.advance(sequence, self._window)
-            return (
-                Verdict(forward=True, reason=Reason.GAP, detail=detail) if missing and self._gaps else FORWARD
-            )
-        return self._not_ahead(seen, sequence, record)
+        return (
+            Verdict(forward=True, reason=Reason.GAP, detail=detail) if missing > 0 and self._gaps else FORWARD
+        )
 
     def _not_ahead(self, seen: _Seen, sequence: int, record: Record) -> Verdict:
         """Judge a number that is not greater than the highest."""

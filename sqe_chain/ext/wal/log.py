@@ -32,7 +32,7 @@ from sqe_chain.errors import ConfigurationError, LogClosed, LogFull, RecordTooLa
 from sqe_chain.ext.wal.files import Files, unwritable
 from sqe_chain.ext.wal.notes import ID_LENGTH, Identity, write_position
 from sqe_chain.ext.wal.record import Entry, Frames, Record, encode_all
-from sqe_chain.ext.wal.recovery import recover
+from sqe_chain.ext.wal.recovery import UNNOTED, recover
 from sqe_chain.ext.wal.segment import Reader, Segment
 from sqe_chain.ext.wal.tail import MIB, Appended, Limits, Tail
 
@@ -54,7 +54,7 @@ class WriteAheadLog:
         limits: of its size; what would exceed them is refused.
         now_ms: the time, for epochs.
         new_id: 8 bytes for a new log.
-        accept_loss: go on if acknowledged records are missing; they are named in `losses`.
+        accept_loss: go on if acknowledged records are missing; `losses` has their offsets.
 
     Attributes:
         files: the directory.
@@ -115,7 +115,10 @@ class WriteAheadLog:
 
     @property
     def losses(self) -> tuple[tuple[int, int], ...]:
-        """Records that were given up by `accept_loss`: from the first offset to before the second."""
+        """Offsets that were given up by `accept_loss`: from the first to before the second; none of them is given out again.
+
+        A lost end is as long as what was acknowledged after the last note can be: up to 10,000 records.
+        """
         return self._identity.losses
 
     @property
@@ -185,13 +188,16 @@ class WriteAheadLog:
 
         Raises:
             LogFull: there is no room.
-            LogUnwritable: the disk is full or fails. The group may be there nevertheless after a crash that follows at once,
-                and is then published; but never after something else was appended.
+            LogUnwritable: the disk is full or fails. The group may be there nevertheless, and is then published once.
             LogClosed: the log is closed.
         """
         if self._closed:
             raise LogClosed(f"The write-ahead log in {self.files.where} is closed.")
-        return self._tail.append(frames, partitions)
+        appended = self._tail.append(frames, partitions)
+        noted = self._saved.durable
+        if noted <= self._tail.segments[-1].base or self.end - noted > UNNOTED:
+            self.save()  # so the segment would be missed if it were gone, and its end be known within bounds
+        return appended
 
     @property
     def appended(self) -> Appended | None:

@@ -19,6 +19,7 @@ from sqe_chain.errors import LogDamaged
 from sqe_chain.ext.wal.files import Files, write_whole
 
 IDENTITY: Final = "log.json"
+POSITION: Final = "position"
 ID_LENGTH: Final = 8
 _FORMAT: Final = 1
 
@@ -81,7 +82,6 @@ def _check(sound: bool) -> None:  # noqa: FBT001 - one fact
         raise ValueError("wrong checksum or format")
 
 
-_POSITION: Final = "position"
 _MAGIC: Final = b"SQEPOS1\n"
 _SLOT: Final = Struct("<8sQQQ")
 _CRC: Final = Struct("<I")
@@ -99,7 +99,7 @@ class Position(NamedTuple):
 def make_position(files: Files, published: int, durable: int) -> Position:
     """Write the file for the first time."""
     position = Position(0, published, durable)
-    write_whole(files, _POSITION, _bytes_of(position).ljust(2 * _BLOCK, b"\0"))
+    write_whole(files, POSITION, _bytes_of(position).ljust(2 * _BLOCK, b"\0"))
     return position
 
 
@@ -110,20 +110,21 @@ def write_position(files: Files, before: Position, published: int, durable: int)
         OSError: the disk fails. The newer slot still counts, or the new content of this one.
     """
     position = Position(before.counter + 1, published, durable)
-    files.overwrite(_POSITION, position.counter % 2 * _BLOCK, _bytes_of(position))
-    files.sync(_POSITION)
+    files.overwrite(POSITION, position.counter % 2 * _BLOCK, _bytes_of(position))
+    files.sync(POSITION)
     return position
 
 
 def read_position(files: Files) -> Position | None:
-    """The content of the newer slot; None: no file. Raises LogDamaged: neither slot is sound."""
-    if _POSITION not in files.names():
+    """The content of the newer slot, durable; None: no file. Raises LogDamaged: neither slot is sound."""
+    if POSITION not in files.names():
         return None
-    slots = [_slot(files.read(_POSITION, index * _BLOCK, _SLOT.size + _CRC.size)) for index in range(2)]
+    files.sync(POSITION)  # a kill may have left it in memory alone
+    slots = [_slot(files.read(POSITION, index * _BLOCK, _SLOT.size + _CRC.size)) for index in range(2)]
     sound = [slot for slot in slots if slot is not None]
     if not sound:
         raise LogDamaged(
-            f"{files.where}/{_POSITION} is damaged in both of its slots. Delete it. Then all records that are still in the log are "
+            f"{files.where}/{POSITION} is damaged in both of its slots. Delete it. Then all records that are still in the log are "
             "published again, with the numbers they have: drop_stale drops what was published before"
         )
     return max(sound)

@@ -133,9 +133,12 @@ class Publisher:
         self._log_id = log.log_id.hex()
 
     def publish(self) -> int:
-        """Publish the next durable records, and return when Kafka has acknowledged them; 0 if there are none.
+        """Publish the next durable records, and return when Kafka has acknowledged them.
 
         After an error the next call begins after Kafka's last acknowledgement. No record is skipped.
+
+        Returns:
+            By how many offsets the position has moved, with those that were given up; 0: nothing is there.
 
         Raises:
             ConfigurationError: the topic does not exist.
@@ -155,8 +158,9 @@ class Publisher:
             raise
 
     def _publish(self) -> int:
+        before = self._log.position
         if self._reader is None:
-            self._reader = self._log.reader(self._log.position)
+            self._reader = self._log.reader(before)
         if self._reader.offset >= self._log.end:
             return 0
         writer = self._writer or self._connected()  # first: nothing is read while Kafka is away
@@ -169,7 +173,7 @@ class Publisher:
             # The writer does not name the record. Those before it are published; the same call then raises for the record itself.
             self._one_by_one(writer, [entry.offset for entry in entries], outputs)
         self._log.acknowledge(self._reader.offset)
-        return len(entries)
+        return self._log.position - before
 
     def _one_by_one(self, writer: Writer, offsets: Sequence[int], outputs: Sequence[Output]) -> None:
         writer.flush()

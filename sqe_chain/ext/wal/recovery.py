@@ -1,14 +1,24 @@
-"""Recovery: reads what a directory holds when a log is opened."""
+"""Recovery: reads what a directory holds when a log is opened.
+
+* What is read is synced before anything is deleted or written because of it.
+* A log ends at or after every offset that its files note: in `position`, in a segment, or given up. If its segments end earlier,
+  it is damaged.
+* `position` notes a segment with its first record, and the end at least every `UNNOTED` records. So a last segment that is gone
+  is missed, and the end that is lost with it has a bound.
+* An offset that was given up is never given out again. A new segment begins behind it, before anything is appended.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Final
 
 from sqe_chain.errors import LogDamaged, PartitionsMismatch
 from sqe_chain.ext.wal.files import TEMPORARY, Files
 from sqe_chain.ext.wal.notes import (
     IDENTITY,
+    POSITION,
     Identity,
     Position,
     make_position,
@@ -28,6 +38,9 @@ from sqe_chain.ext.wal.segment import (
     read_header,
 )
 
+UNNOTED: Final = 10_000
+"""Records that may be acknowledged beyond what `position` notes, at most."""
+
 
 @dataclass(slots=True)
 class RecoveredLog:
@@ -40,15 +53,15 @@ class RecoveredLog:
     identity: Identity  # whose it is
     position: Position  # how far it was published
     segments: list[Segment]
-    end: int  # offset after the last record
-    sequences: list[int]  # the next sequence number of each partition
+    end: int  # offset of the next record; beyond the last segment if what follows that was given up
+    sequences: list[int]  # the next sequence number of each partition, at the end
 
 
 def recover(files: Files, wanted: Identity, *, accept_loss: bool) -> RecoveredLog:
     """Read what a locked directory holds; a new log is made in an empty one.
 
-    Whatever can be read of the last segment counts, also if it was never acknowledged, and is synced, before anything is
-    done with it. What was published entirely is deleted.
+    Whatever can be read counts, also if it was never acknowledged. It is synced before anything is done with it, above all
+    before segments are deleted that were published entirely.
 
     Args:
         files: the directory, locked.
@@ -63,6 +76,7 @@ def recover(files: Files, wanted: Identity, *, accept_loss: bool) -> RecoveredLo
     for name in files.names():
         if name.endswith(TEMPORARY):
             files.remove(name)
+    files.sync_directory()
     names = sorted(name for name in files.names() if name.endswith(SUFFIX))
     identity = _identity(files, wanted, names)
     segments = [read_header(files, name, identity.log_id, identity.partitions) for name in names]
@@ -72,25 +86,29 @@ def recover(files: Files, wanted: Identity, *, accept_loss: bool) -> RecoveredLo
         position = make_position(files, begin, begin)
     sequences = _find_ends(files, segments, position.durable) if segments else [0] * identity.partitions
     segments, spare = _needed(segments, position)
-    end = segments[-1].end if segments else position.published
-    losses = _losses(segments, position, end, identity.losses)
+    reached = segments[-1].end if segments else 0
+    end = max(reached, position.durable, position.published, *(after for _, after in identity.losses))
+    losses = _losses(segments, position.published, end, identity.losses)
     if losses:
         if not accept_loss:
-            raise _lost(files, losses)
+            raise _lost(files, losses, reached, end)
+        if losses[-1][1] > reached:  # nobody knows what the missing end was given after the last note
+            end += UNNOTED
+            losses[-1] = losses[-1][0], end
         identity = replace(identity, losses=(*identity.losses, *losses))
         write_identity(files, identity)
-        end = max(end, position.durable, position.published)
     for segment in spare:
         files.remove(segment.name)
-    return RecoveredLog(identity, position, segments, end, sequences)
+    # Each offset that was given up may have had a number of any partition.
+    return RecoveredLog(identity, position, segments, end, [number + end - reached for number in sequences])
 
 
 def _identity(files: Files, wanted: Identity, segments: list[str]) -> Identity:
     stored = read_identity(files)
     if stored is None:
-        if segments:
+        if segments or POSITION in files.names():
             raise LogDamaged(
-                f"{files.where}/{IDENTITY} is missing, but there are segments: restore it from a copy, or use another directory"
+                f"{files.where}/{IDENTITY} is missing, but there are files of a log: restore it from a copy, or use another directory"
             )
         write_identity(files, wanted)
         return wanted
@@ -153,23 +171,29 @@ def _scan(files: Files, segment: Segment, durable: int | None = None) -> list[in
 
 
 def _losses(
-    segments: list[Segment], position: Position, end: int, known: tuple[tuple[int, int], ...]
+    segments: list[Segment], published: int, end: int, known: tuple[tuple[int, int], ...]
 ) -> list[tuple[int, int]]:
-    """The offsets of records that should be there and are not, and were not given up before."""
-    losses, expected = list[tuple[int, int]](), position.published
+    """The offsets of records that should be there and are not, and were not given up before.
+
+    A missing end is damage even if all that is known of it was published: later records may have been in it.
+    """
+    losses, expected = list[tuple[int, int]](), published
     for segment in segments:
         if segment.base > expected:
             losses.append((expected, segment.base))
         expected = max(expected, segment.end)
-    if position.durable > max(end, expected):
-        losses.append((max(end, expected), position.durable))
+    if end > (segments[-1].end if segments else 0):
+        losses.append((expected, end))
     return [loss for loss in losses if not any(first <= loss[0] and loss[1] <= last for first, last in known)]
 
 
-def _lost(files: Files, losses: list[tuple[int, int]]) -> LogDamaged:
-    named = ", ".join(f"{first} to {end - 1}" for first, end in losses)
+def _lost(files: Files, losses: list[tuple[int, int]], reached: int, end: int) -> LogDamaged:
+    named = ", ".join(f"{first} to {after - 1}" for first, after in losses if first < after)
+    missing = [f"Acknowledged records are missing: offsets {named}."] if named else []
+    if losses[-1][1] > reached:
+        missing.append(f"It ends at offset {reached}, expected {end} or more.")
     return LogDamaged(
-        f"The write-ahead log in {files.where} has acknowledged records that are missing now: offsets {named}. Look for segments "
-        "that were moved away, or cut by the file system, and restore them; or open the log with accept_loss=True, which notes "
-        "in log.json what is missing and goes on after it"
+        f"The write-ahead log in {files.where} is not complete. {' '.join(missing)} Look for segments that were moved away, or "
+        "cut by the file system, and restore them; or open the log with accept_loss=True, which notes in log.json what is "
+        "missing and goes on after it"
     )

@@ -271,6 +271,8 @@ class Reader:
                 break
             if segment is not self._segment:
                 self._enter(segment)
+            if self.offset == end:  # nothing is behind records that were given up
+                continue
             size += self._read_from(segment, end, until, records, max_records, max_bytes - size)
         return records
 

@@ -108,6 +108,8 @@ class Tail:
         self.used = sum(segment.size for segment in recovered.segments)
         if recovered.segments:
             self._cut(recovered.segments[-1])  # a torn tail, or zeros
+        if self.end > (self.segments[-1].end if self.segments else 0):
+            self._new_segment()  # behind what was given up, durable before anything is appended
 
     def append(self, frames: Sequence[bytes], partitions: Sequence[int]) -> Appended:
         """Append frames, as `WriteAheadLog.append_frames`."""

@@ -194,6 +194,19 @@ def test_a_greater_epoch_begins_again_and_a_smaller_one_is_stale() -> None:
     assert run_batch(make, batch.rows, records).forwarded == [False] * 4
 
 
+def test_numbers_that_go_on_in_a_greater_epoch_and_skip_some_are_a_gap() -> None:
+    records = [
+        numbered((epoch, number), at=at)
+        for at, (epoch, number) in enumerate(((1, 8), (2, 9), (3, 12), (4, 1), (5, 0), (6, 2), (6, 3)))
+    ]
+    make = stage(sequence=lambda record: record.value[1], epoch=lambda record: record.value[0])
+    verdicts = run_batch_with_partial_writes(make, {}, records).verdicts
+    assert all(verdict.forward for verdict in verdicts)
+    assert [verdict.detail for verdict in verdicts if verdict.reason is Reason.GAP] == [
+        "2 missing between 9 and 12", "1 missing between 0 and 2",
+    ]  # fmt: skip
+
+
 def test_without_an_epoch_a_restart_is_silenced() -> None:
     assert numbers([8, 1, 2, 9]) == [8, 9]
 
