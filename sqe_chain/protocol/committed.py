@@ -53,7 +53,7 @@ class InputProgress:
         epoch: leader epoch plus one of the last record read; 0 unknown.
         marks: what was seen so far, or since a run had to enter the partition in the middle of its lanes.
         moved_by: see `moved_by`, of the commit that this run has begun with.
-        published: up to where outputs were published before the flow was rewound.
+        published: up to where outputs may have been published before the flow was rewound, or had no commit.
     """
 
     offset: int
@@ -129,7 +129,9 @@ def enter(
             entered.recreated.setdefault((tp[0], known_id), {})[tp] = commit.offset
         offset = starts.get(tp, 0)
         marks = inputs.new_marks(info, tp[1], entered_in_middle=offset > 0)
-        entered.inputs[tp] = InputProgress(offset, info.topic_id, 0, marks)
+        # Perhaps it is no first start, and Kafka has forgotten the commit.
+        progress = InputProgress(offset, info.topic_id, 0, marks, published=bound.stable_end)
+        entered.inputs[tp] = progress
         entered.fresh.append(tp)
     return entered
 
@@ -206,7 +208,7 @@ def check_first_stage(
         NoCommittedOffset: the marks of a partition did not fit into its commit.
     """
     flow = env.flow
-    for tp in entered.inputs.keys() - set(entered.fresh):
+    for tp in entered.inputs.keys() - {*entered.fresh}:
         meta = parse_metadata(commits[tp])
         if "outputs" in meta and "marks" not in meta:
             raise NoCommittedOffset(
@@ -215,6 +217,7 @@ def check_first_stage(
             ).at(*tp)
     behind = [node for node in flow.outputs if behind_stages(flow, node.name)]
     published = {tp: read.published for tp, read in entered.inputs.items() if behind}
+    published |= dict.fromkeys(entered.fresh, 0)
     for link in _last_published(env, infos, behind):
         tp = link.topic, link.partition
         if tp in published and entered.inputs[tp].topic_id == link.topic_id:
@@ -223,7 +226,7 @@ def check_first_stage(
         offset = entered.inputs[topic, partition].offset
         if until > offset:
             raise PlanMismatch(
-                f"flow {flow.name!r} has published outputs of {topic}[{partition}] up to offset {until}, and its group's commit is {offset}: "
+                f"flow {flow.name!r} may have published outputs of {topic}[{partition}] up to offset {until}, and its group's commit is {offset}: "
                 f"these are to be published again. Behind a stage {', '.join(node.name for node in behind)} would come on other lanes, and "
                 "readers would count it twice. Expected the old declaration: run it with --once, then the new one"
             ).at(topic, partition, offset)

@@ -203,7 +203,7 @@ def test_with_its_first_stage_a_flow_goes_on_where_it_was(start: Start, *, crash
 
 
 @pytest.mark.parametrize("others", [False, True])
-@pytest.mark.parametrize("crashes", [False, True, "rewound"])
+@pytest.mark.parametrize("crashes", [False, True, "rewound", "forgotten"])
 def test_an_output_comes_after_its_first_stage_when_nothing_is_to_be_published_again(
     *, crashes: bool | str, others: bool
 ) -> None:
@@ -221,9 +221,12 @@ def test_an_output_comes_after_its_first_stage_when_nothing_is_to_be_published_a
     feed(before, 1, 2)
     before.run_until_caught_up()
     feed(before, 10, 20)
-    if crashes == "rewound":
+    if crashes in {"rewound", "forgotten"}:
         before.run_until_caught_up()
-        before.rewind({("in", 0): 0})
+        if crashes == "rewound":
+            before.rewind({("in", 0): 0})
+        else:
+            before.log.forget("pass-on")
         before.start(Settings(max_records=2))
         before.batch()
     elif crashes:
