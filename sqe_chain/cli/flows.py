@@ -58,9 +58,10 @@ def forget(
 ) -> None:
     """Forget a flow permanently: claim, plans, all states, and its group's commits in Kafka.
 
-    It refuses while a run of the flow is alive. You may kill it and run it again. Give every store that its stages use. Flows
-    that read files and publish nothing need no --kafka. It forgets a flow with all of its readers. Published records stay
-    without --topics. A new flow of the same name starts over, and readers of its outputs count them again.
+    It refuses while a run of the flow is alive. You may kill it and run it again; meanwhile no run of the flow starts. Give
+    every store that its stages use. Flows that read files and publish nothing need no --kafka. It forgets a flow with all of its
+    readers. Published records stay without --topics. A new flow of the same name starts over, and readers of its outputs count
+    them again.
     """
     flow_name(name)
     with _opened(servers) as stores:

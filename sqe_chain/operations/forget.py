@@ -1,7 +1,7 @@
 """Forgets a flow: its commits, states, plans and claim, and its topics if the user asks for that.
 
-It claims the flow first: from then on no run of the flow can write, however long it was asleep. It deletes the home record
-last. That names what there is to forget, so after a crash the same command continues.
+It claims the flow first: from then on no run of the flow can write, however long it was asleep, and none can start. It deletes
+the home record last. That names what there is to forget, so after a crash the same command continues.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from sqe_chain.features.readers import Readers, read_record, write_record
 from sqe_chain.operations.cells import Cell, delete_rows
 from sqe_chain.ports import Header, Home, Log, StateStore
 from sqe_chain.ports.readers import flow_of, readers_of
+from sqe_chain.protocol.claim import FORGETS, is_being_forgotten
 from sqe_chain.protocol.layout import FILES, Layout
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.stored_plans import read_plan
 
-MARK = "forgets"
-"""In the owner of a claim: this flow is being forgotten, and parts of it may be gone."""
 _STEP_MS = 200
 _UNKNOWN = Home(0, "", "", -1, "")
 _ATTEMPT = re.compile(r"\.again-[0-9]+$")
@@ -48,11 +47,7 @@ class KnownFlow:
     @property
     def forgotten_in_part(self) -> bool:
         """Whether a process has begun to forget it, and has not finished."""
-        try:
-            owner = json.loads(self.home.owner)
-        except ValueError:
-            return False
-        return isinstance(owner, dict) and MARK in owner
+        return is_being_forgotten(self.home)
 
 
 def known_flows(home: StateStore) -> list[KnownFlow]:
@@ -248,8 +243,8 @@ class ForgetFlow:
     # ------------------------------------------------------------------ what it does
 
     def _claim(self, flow: KnownFlow) -> Home:
-        """Fence off every run. `MARK` in the claim shows that the flow is being forgotten."""
-        owner = json.dumps({MARK: flow.name})
+        """Fence off every run. `FORGETS` in the claim keeps others from it until this is finished."""
+        owner = json.dumps({FORGETS: flow.name})
         claimed = replace(flow.home, epoch=flow.home.epoch + 1, run_id=self.run_id, owner=owner)
         if self.stores[""].set_home(flow.name, flow.home, claimed) != claimed:
             raise self._superseded("a run has claimed it in between; nothing was forgotten")

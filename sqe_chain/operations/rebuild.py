@@ -353,7 +353,8 @@ class Rebuild:
 
     def _cut_over(self, home: Home, mine: Claim, plan: Plan) -> None:
         """Cut over in one step: before it the flow is where it was, after it at the second flow's last plan."""
-        env, after = self.env, replace(home, number=plan.number, plan_id=plan.plan_id)
+        env = self.env  # with its own owner: the flow is whole again, if a process had begun to forget it
+        after = replace(home, owner=env.role.owner, number=plan.number, plan_id=plan.plan_id)
         with env.step(SEAL):
             # The only line that changes the flow. A crash before it leaves an attempt to resume or delete; after it, states
             # under the old name, which the next rebuild deletes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -25,6 +26,9 @@ from sqe_chain.protocol.stored_plans import check_sections, never_run, read_plan
 from sqe_chain.task.states import Claim
 
 Commits = Mapping[TopicPartition, Commit]
+FORGETS = "forgets"
+"""In the owner of a claim: the flow is being forgotten, and parts of it may be gone. It stays there until nothing of the flow is
+left, or a rebuild has cut over."""
 
 
 def claim(
@@ -48,7 +52,7 @@ def claim(
         ReadersOverlap: its input partitions were given to another run.
         StoreEmpty: Kafka holds commits of plans, the store holds no plan.
         StoreInconsistent: a newer version has written the last plan; nothing was changed.
-        ServiceStopped: the service was asked to stop while it waited as a standby.
+        ServiceStopped: the flow is being forgotten, or the service was asked to stop while it waited as a standby.
     """
     name = env.flow.name
     while True:  # not bounded: each further round means that another run has claimed the flow meanwhile.
@@ -65,6 +69,14 @@ def claim(
             home = _stand_by(env, home)
             if home is None:
                 continue  # the store was emptied while this run waited: compare with the commits again
+        owner = env.role.owner
+        if home is not None and is_being_forgotten(home):
+            if not lost or home.number < 0:  # a rebuild needs the last plan, and nothing else
+                raise ServiceStopped(
+                    f"flow {env.flow.declared_name!r}: it is being forgotten, and parts of it may be gone. Expected a whole flow. Run "
+                    "sqe-chain flows forget again, or keep the flow with sqe-chain rebuild"
+                )
+            owner = home.owner
         if not lost:
             _check_not_empty(env, home, commits)
         # The largest of all that were ever stamped. A home record restored from a backup must not give out an epoch again.
@@ -75,13 +87,22 @@ def claim(
         epochs += [int(str(parse_metadata(commit).get("epoch", 0))) for commit in commits.values()]
         mine = Claim(max(epochs) + 1, env.new_run_id())
         number, plan_id = (home.number, home.plan_id) if home else (-1, "")
-        wanted = Home(mine.epoch, mine.run_id, env.role.owner, number, plan_id)
+        wanted = Home(mine.epoch, mine.run_id, owner, number, plan_id)
         # Of two runs that got here with the same home record one wins; the other begins again, and waits as a standby.
         if env.home.set_home(name, home, wanted) == wanted:
             for feature in features.declared:
                 feature.claimed()
             env.emit(Claimed(mine.epoch, mine.run_id, number))
             return mine, wanted
+
+
+def is_being_forgotten(home: Home) -> bool:
+    """Whether a process has begun to forget the flow, and has not finished."""
+    try:
+        owner = json.loads(home.owner)
+    except ValueError:
+        return False
+    return isinstance(owner, dict) and FORGETS in owner
 
 
 def check_has_run(env: Environment, commits: Commits) -> None:
@@ -162,7 +183,8 @@ def release(env: Environment, mine: Claim) -> None:
     store = env.ports.home
     home, _ = store.home(env.flow.name)
     if home is not None and (home.epoch, home.run_id) == (mine.epoch, mine.run_id):
-        store.set_home(env.flow.name, home, replace(home, run_id="", owner=""))
+        owner = home.owner if is_being_forgotten(home) else ""
+        store.set_home(env.flow.name, home, replace(home, run_id="", owner=owner))
 
 
 def check_claim(env: Environment, mine: Claim) -> None:

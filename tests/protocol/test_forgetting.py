@@ -16,7 +16,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.adapters.memory.store import MemoryStore
-from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
+from sqe_chain.errors import ConfigurationError, ServiceStopped, Superseded, Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.operations.forget import ForgetFlow, known_flow, known_flows
 from sqe_chain.ports import Home, StateStore
@@ -115,6 +115,66 @@ def test_killed_at_every_write_and_repeated_it_is_complete() -> None:
             else:
                 assert number > 20
                 return
+
+
+def test_no_run_starts_on_what_a_killed_forgetting_has_left() -> None:
+    """A supervisor starts the service between the two; the second one finishes nevertheless."""
+    for number in count():
+        for when in ("before", "after"):
+            pipeline = Pipeline()
+            try:
+                pipeline.forget(FaultScript(writes={(number, when)}), topics=False)
+            except Crash:
+                known = known_flow(pipeline.stores[""], "first")
+                if known is None or not known.forgotten_in_part:
+                    continue
+                with pytest.raises(ServiceStopped, match="'first': it is being forgotten, and parts"):
+                    pipeline.first.restart()
+                pipeline.forget(topics=False)
+                assert pipeline.left() == {*KEPT, "first.out", "first.dead-letters"}, (number, when)
+            else:
+                assert number > 20
+                return
+
+
+def test_a_rebuild_keeps_a_flow_that_was_half_forgotten() -> None:
+    for number in count(1):  # after the claim
+        pipeline = Pipeline()
+        try:
+            pipeline.forget(FaultScript(writes={(number, "before")}), topics=False)
+        except Crash:
+            pipeline.first.rebuild()
+            pipeline.first.run_until_caught_up()
+            assert sorted(pipeline.first.states("letters")) == [b"a", b"b", b"c"], number
+            (known,) = (flow for flow in known_flows(pipeline.stores[""]) if flow.name == "first")
+            assert not known.forgotten_in_part
+        else:
+            assert number > 20
+            return
+
+
+def test_a_rebuild_that_is_killed_leaves_a_flow_half_forgotten_until_it_has_cut_over() -> None:
+    outcomes = set()
+    for number in count():
+        pipeline = Pipeline()
+        with pytest.raises(Crash):
+            pipeline.forget(FaultScript(writes={(20, "before")}), topics=False)
+        pipeline.first.crash_at_write(number)
+        try:
+            pipeline.first.rebuild()
+        except Crash:
+            try:
+                pipeline.first.restart()
+            except ServiceStopped as error:
+                outcomes.add(str(error).split(",")[0])
+            else:
+                assert sorted(pipeline.first.states("letters")) == [b"a", b"b", b"c"], number
+                outcomes.add("it starts")
+            pipeline.forget(topics=False)
+            assert pipeline.left() == {*KEPT, "first.out", "first.dead-letters"}, number
+        else:
+            assert outcomes == {"flow 'first': it is being forgotten", "it starts"}
+            return
 
 
 def test_a_flow_of_the_same_name_begins_again() -> None:

@@ -62,6 +62,7 @@ KINDS: Final[dict[str, tuple[Severity, str, str]]] = {
     "store-empty": ("error", "Kafka has commits of plans, and the store has no plan", _RESTORE),
     "plan-lost": ("error", "plan {number} is gone", _RESTORE),
     "stale-claim": ("note", "run {run} has not released its claim, and its heartbeat has stopped: it was killed", "start the service: it takes over"),
+    "half-forgotten": ("error", "it is being forgotten, and parts of it may be gone", "sqe-chain flows forget; or sqe-chain rebuild, to keep it"),
     "cell-lost": ("error", "its header is gone: its states are lost", _RESTORE),
     "states-lost": ("error", "{why}", _RESTORE),
     "home-behind": ("error", "it is at plan {number}, and the home store at plan {last}: stores were restored apart", "restore both from one backup"),

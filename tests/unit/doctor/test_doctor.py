@@ -5,6 +5,7 @@ Method: a flow in memory that has run; one thing is broken in topics, offsets, s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count
@@ -21,6 +22,7 @@ from sqe_chain.ext.doctor.machine import Disk, Machine
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Commit, Header
+from sqe_chain.protocol.claim import FORGETS
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 from tests.support.number_flows import add
@@ -192,6 +194,12 @@ def be_killed_in_a_plan(world: World) -> None:
     world.set_header(lambda header: replace(header, begun_id="half", cursor=b""))
 
 
+def be_half_forgotten(world: World) -> None:
+    home, _ = world.store.home("totals")
+    assert home is not None
+    world.store.set_home("totals", home, replace(home, owner=json.dumps({FORGETS: "totals"})))
+
+
 def make_weak(world: World) -> None:
     world.store.check = lambda: ["appendonly is off"]  # type: ignore[method-assign]
 
@@ -232,6 +240,7 @@ PLANTED: dict[str, Callable[[World], object]] = {
     "commits-expire": be_away_for_days,
     "clocks-differ": lambda world: setattr(world.store, "ahead_ms", -90_000),
     "plan-lost": lose_plan,
+    "half-forgotten": be_half_forgotten,
     "cell-lost": lambda world: world.store.restore_part("totals", "total", 0),
     "states-lost": lambda world: world.set_header(lambda header: replace(header, lost="a row is gone")),
     "store-empty": lose_home,

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from sqe_chain.errors import ChainError
 from sqe_chain.ext.doctor.diagnostic import Diagnostic, report
 from sqe_chain.ext.doctor.facts import Facts
+from sqe_chain.protocol.claim import is_being_forgotten
 from sqe_chain.protocol.inputs import parse_metadata
 from sqe_chain.protocol.layout import check_layout
 
 
 def claims(facts: Facts) -> Iterator[Diagnostic]:
-    """A home record that is lost, and a claim of a run that has died."""
+    """A home record that is lost, a flow that is half forgotten, and a claim of a run that has died."""
     home = facts.home
     if home is None:
         if facts.flow.keeps_plans and any(
@@ -22,7 +23,9 @@ def claims(facts: Facts) -> Iterator[Diagnostic]:
         return
     if facts.plan is None and home.number >= 0 and "store" not in facts.errors:
         yield report("plan-lost", "home store", number=home.number)
-    if home.run_id and not facts.alive:
+    if is_being_forgotten(home):
+        yield report("half-forgotten", f"flow {facts.flow.name}")
+    elif home.run_id and not facts.alive:
         yield report("stale-claim", "claim", run=home.run_id)
 
 
