@@ -10,7 +10,8 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import TopicPartition
 from sqe_chain.protocol.feature import Part
 from sqe_chain.protocol.layout import by_name, by_partition
-from sqe_chain.protocol.plan import Plan, Section, left_by
+from sqe_chain.protocol.plan import Plan, PlannedRange, Section, left_by
+from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.task.event_times import EventTimes, Stated, TimesRecord, with_route
 from sqe_chain.task.frontier import Frontier, PartitionProgress, frontier_of, latest_of
 from sqe_chain.task.results import Report
@@ -262,3 +263,29 @@ def watermarks_of(
         known = [limit.at_ms for limit in limits if limit is not None]
         promised[output.name] = max(NOTHING, min(known)) if len(known) == len(limits) else NOTHING
     return promised
+
+
+def may_be_due(
+    planned: PlannedRange,
+    times: EventTimes,
+    before: Frontier | None,
+    until: Frontier | None,
+    guard: JumpGuard | None,
+) -> bool:
+    """Whether any input that waits may lie up to a frontier, so that they have to be read again.
+
+    One that is far ahead may: what comes next on its lane may show that its clock was wrong.
+
+    Args:
+        planned: what the batch reads of the partition.
+        times: of the partition.
+        before: the frontier of the batch before.
+        until: that of this batch.
+        guard: see `guard_of`.
+    """
+    waiting = times.waiting
+    if waiting is None or until is None:
+        return False
+    known_ms = -1 if before is None else before.at_ms
+    ahead = guard is not None and max(times.lanes.values(), default=-1) > known_ms + guard.max_jump_ms
+    return (ahead and planned.start < planned.stop) or waiting.may_be_due(*planned.tp, until)

@@ -23,6 +23,7 @@ from sqe_chain.features.event_times import (
     frontier_after,
     frontier_at,
     gated_times,
+    may_be_due,
     progress_of,
     seen_after,
     times_after,
@@ -41,9 +42,8 @@ from sqe_chain.protocol.feature import Feature, Infos, Look, Offsets, Part
 from sqe_chain.protocol.layout import mark_name
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.protocol.results import BatchResult
-from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.task.event_times import EventTimes, guard_of
-from sqe_chain.task.frontier import Frontier, Taking, furthest
+from sqe_chain.task.frontier import Taking, furthest
 from sqe_chain.task.records import Records
 from sqe_chain.task.results import Report
 from sqe_chain.task.roots import Closing
@@ -164,7 +164,7 @@ class Timing(Feature):
             if (
                 times
                 and waiting
-                and (not waits or _may_be_due(planned, times, known.frontier, taken.frontier, guard))
+                and (not waits or may_be_due(planned, times, known.frontier, taken.frontier, guard))
             ):
                 again = waiting.offset
             ranges.append(planned if again == planned.again else replace(planned, again=again))
@@ -266,32 +266,6 @@ class Timing(Feature):
         times = {tp: times for tp, (_, times) in self._unplanned.items()} | ends
         self._unplanned = {tp: (stops[tp], reached) for tp, reached in times.items() if tp in stops}
         self._seen = seen_after(self._seen, clock_ms, progress_of(times), self.env.settings.idle_ms)
-
-
-def _may_be_due(
-    planned: PlannedRange,
-    times: EventTimes,
-    before: Frontier | None,
-    until: Frontier | None,
-    guard: JumpGuard | None,
-) -> bool:
-    """Whether any input that waits may lie up to a frontier, so that they have to be read again.
-
-    One that is far ahead may: what comes next on its lane may show that its clock was wrong.
-
-    Args:
-        planned: what the batch reads of the partition.
-        times: of the partition.
-        before: the frontier of the batch before.
-        until: that of this batch.
-        guard: see `guard_of`.
-    """
-    waiting = times.waiting
-    if waiting is None or until is None:
-        return False
-    known_ms = -1 if before is None else before.at_ms
-    ahead = guard is not None and max(times.lanes.values(), default=-1) > known_ms + guard.max_jump_ms
-    return (ahead and planned.start < planned.stop) or waiting.may_be_due(*planned.tp, until)
 
 
 def keep_in_step(env: Environment, part: Part, bounds: Mapping[TopicPartition, Bounds]) -> Part:
