@@ -225,4 +225,25 @@ MUTANTS: Final = (
         killed_by="test_root_replays::test_a_root_created_again_starts_fresh_but_not_for_kuka",
         schedules=300,
     ),
+    mutant(
+        "a record far ahead is not read again with what comes after it on its lane",
+        ("may_be_due", replace("ahead and planned.start < planned.stop", "False")),
+        killed_by="test_wrong_clocks_at_batch_ends::test_each_other_record_is_in_its_own_window",
+    ),
+    mutant(
+        "a change of a static table comes after values whose time has passed",
+        (
+            "SourcePartition.__init__",
+            replace("None if self.node.static else taking.before", "taking.before"),
+        ),
+        killed_by="test_static_tables::test_a_change_that_is_read_with_a_value_comes_before_it_whatever_its_time",
+    ),
+    mutant(
+        "a record that is refused takes with it what it has made due",
+        (
+            "KeyedStage._moved",
+            replace("self._do_due()", "if self._refuse(record, believed=believed) is None: self._do_due()"),
+        ),
+        killed_by="test_refused_records::test_what_a_dropped_record_makes_due_is_given",
+    ),
 )

@@ -214,4 +214,19 @@ MUTANTS: Final = (
         ("SourcePartition._leave_out", replace("limit - RECORD_OVERHEAD", "limit")),
         killed_by="test_outputs_refused::test_a_dead_letter_record_has_room_for_the_header_of_its_batch",
     ),
+    mutant(
+        "an output moves behind a first stage while some of it is to be published again",
+        ("check_first_stage", replace("until > offset", "False")),
+        killed_by="test_group_commits::test_an_output_comes_after_its_first_stage_when_nothing_is_to_be_published_again",
+    ),
+    mutant(
+        "a rebuild counts again what a flow had read before its first stage",
+        ("birth_plan", replace("Begun.of(plan).marks.get(tp, marks)", "marks")),
+        killed_by="test_group_commits::test_what_it_had_read_before_its_first_stage_is_not_counted_when_it_comes_again",
+    ),
+    mutant(
+        "a flow may lose its last stage",
+        ("_progress_at", replace("'plan' in meta and (not flow.keeps_plans)", "False")),
+        killed_by="test_group_commits::test_a_flow_does_not_lose_its_last_stage",
+    ),
 )
