@@ -65,6 +65,7 @@ KINDS: Final[dict[str, tuple[Severity, str, str]]] = {
     "half-forgotten": ("error", "it is being forgotten, and parts of it may be gone", "sqe-chain flows forget; or sqe-chain rebuild, to keep it"),
     "cell-lost": ("error", "its header is gone: its states are lost", _RESTORE),
     "states-lost": ("error", "{why}", _RESTORE),
+    "inconsistent": ("error", "{why}", _RESTORE),
     "home-behind": ("error", "it is at plan {number}, and the home store at plan {last}: stores were restored apart", "restore both from one backup"),
     "open-plan": ("note", "a plan is written in part, and no run is at work", "start the service: it finishes the plan"),
     "not-located": ("warning", "readers cannot find its states", "start the service: it writes the locations"),

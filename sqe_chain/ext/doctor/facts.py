@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from sqe_chain.errors import ChainError
+from sqe_chain.errors import ChainError, StoreInconsistent
 from sqe_chain.ext.doctor.machine import Clocked, Machine, clock_differences
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.holding import holder_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Bounds, Commit, Header, Home, Log, StateStore, TopicInfo, TopicPartition
 from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.recovery import to_redo
 from sqe_chain.protocol.stored_plans import read_plan
 
 
@@ -43,6 +44,8 @@ class Facts:
         home: the home record; None: the flow has never run with this store.
         alive: whether the run that holds the claim is alive: its heartbeat moves.
         plan: the last plan; None: there is none, or it is lost.
+        redone: plans that a start finishes, and whose inputs it reads again; none while a run is alive.
+        inconsistent: why a start cannot finish them; "": it can.
         headers: (stage, cell) -> header.
         located: the stages that readers can find.
         weak: store -> what makes it lose acknowledged writes.
@@ -64,6 +67,8 @@ class Facts:
     home: Home | None = None
     alive: bool = False
     plan: Plan | None = None
+    redone: tuple[Plan, ...] = ()
+    inconsistent: str = ""
     headers: Mapping[tuple[str, int], Header | None] = field(default_factory=dict)
     located: frozenset[str] = frozenset()
     weak: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -95,11 +100,17 @@ class Gathering:
     wait: Callable[[int], object]
     directories: Sequence[Path] = ()
     errors: dict[str, str] = field(default_factory=dict)
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
 
     def gather(self) -> Facts:
         """All facts."""
         read: dict[str, Any] = {}
-        for what, look in (("brokers", self._of_topics), ("store", self._of_states)):
+        # A run may be alive. Read in this order, its commits and headers lie within its plan, and its plan within the logs.
+        for what, look in (
+            ("brokers", self._of_topics),
+            ("store", self._of_states),
+            ("brokers", self._of_logs),
+        ):
             try:
                 read |= look()
             except ChainError as error:
@@ -115,32 +126,32 @@ class Gathering:
         names = {*flow.input_topics, *(output.topic for output in flow.outputs)}
         if flow.dead_letters:
             names.add(flow.dead_letter_topic)
-        topics = self.log.describe(names)
-        tps = [
-            (topic, number)
-            for topic in flow.input_topics
-            if topic in topics
-            for number in range(topics[topic].partitions)
-        ]
+        self.topics = self.log.describe(names)
         return {
-            "topics": topics,
-            "bounds": self.log.bounds(tps),
-            "commits": self.log.committed(flow.declared_name, tps),
+            "topics": self.topics,
+            "commits": self.log.committed(flow.declared_name, self._inputs()),
             "commits_kept_ms": self.log.commits_kept_ms() if isinstance(self.log, KeepsCommits) else -1,
-            "published": self._has_published(self.log, topics),
         }
+
+    def _of_logs(self) -> dict[str, Any]:
+        if self.log is None or "brokers" in self.errors:
+            return {}
+        written = self.log.bounds(self._partitions({output.topic for output in self.flow.outputs}))
+        published = any(bounds.stable_end > 0 for bounds in written.values())
+        return {"bounds": self.log.bounds(self._inputs()), "published": published}
+
+    def _inputs(self) -> list[TopicPartition]:
+        return self._partitions(self.flow.input_topics)
+
+    def _partitions(self, names: Collection[str]) -> list[TopicPartition]:
+        known = [self.topics[name] for name in sorted(names) if name in self.topics]
+        return [(info.name, number) for info in known for number in range(info.partitions)]
 
     def _of_states(self) -> dict[str, Any]:
         home_store = self.stores.get("")
         if home_store is None or not self.flow.keeps_plans:
             return {}
         flow = self.flow
-        home, beats = home_store.home(flow.name)
-        alive = False
-        if home is not None and home.run_id:
-            self.wait(LONGEST_BEAT_MS)
-            alive = home_store.home(flow.name) != (home, beats)
-        plan = None if home is None else read_plan(home_store, flow.name, home.number)
         headers: dict[tuple[str, int], Header | None] = {}
         known = home_store.locations(flow.name)
         for stage in flow.stages:
@@ -150,8 +161,16 @@ class Gathering:
                 cells = range(where.state_partitions * where.buckets)
                 for cell, header in zip(cells, store.headers(where.flow, stage.name, cells), strict=True):
                     headers[stage.name, cell] = header
+        home, beats = home_store.home(flow.name)
+        alive = False
+        if home is not None and home.run_id:
+            self.wait(LONGEST_BEAT_MS)
+            before, (home, beats) = (home, beats), home_store.home(flow.name)
+            alive = before != (home, beats)
+        plan = None if home is None else read_plan(home_store, flow.name, home.number)
         holder = None if plan is None else holder_of(flow, plan)
-        return {
+        unfinished = {} if plan is None or alive else self._unfinished(plan, home_store)
+        return unfinished | {
             "home": home,
             "alive": alive,
             "plan": plan,
@@ -161,10 +180,25 @@ class Gathering:
             "holder": "" if holder is None else str(holder),
         }
 
-    def _has_published(self, log: Log, topics: Mapping[str, TopicInfo]) -> bool:
-        written = {output.topic for output in self.flow.outputs} & topics.keys()
-        tps = [(topic, number) for topic in sorted(written) for number in range(topics[topic].partitions)]
-        return any(bounds.stable_end > 0 for bounds in log.bounds(tps).values())
+    def _unfinished(self, last: Plan, home_store: StateStore) -> dict[str, Any]:
+        """What a start has to finish, by the rule of a start."""
+        flow, headers = self.flow, dict[tuple[int, int], Header]()
+        for stage in flow.stages:
+            stored, store = last.layout.stages.get(stage.name), self.stores.get(stage.store or "")
+            if stored is not None and store is not None:
+                cells = flow.cells[stage.index]
+                of_stage = zip(cells, store.headers(stored.flow, stage.name, cells), strict=True)
+                headers |= {(stage.index, cell): header for cell, header in of_stage if header is not None}
+
+        def fetch(number: int) -> Plan | None:
+            return last if number == last.number else read_plan(home_store, flow.name, number)
+
+        try:
+            levels = {stage.index: flow.depths[stage.index] for stage in flow.stages}
+            plans = map(fetch, to_redo(last, headers, levels, fetch))
+        except StoreInconsistent as error:
+            return {"inconsistent": str(error)}
+        return {"redone": tuple(plan for plan in plans if plan is not None and not plan.empty)}
 
     def _of_servers(self) -> dict[str, Any]:
         weak, remarks = dict[str, tuple[str, ...]](), dict[str, tuple[str, ...]]()

@@ -14,17 +14,21 @@ from pathlib import Path
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.adapters.memory.store import MemoryStore
+from sqe_chain.errors import ChainError, LostOffsets, RecreatedTopic, TruncatedInput
 from sqe_chain.ext.doctor.checks import examine
 from sqe_chain.ext.doctor.diagnostic import KINDS, Diagnostic
 from sqe_chain.ext.doctor.facts import Gathering
 from sqe_chain.ext.doctor.machine import Disk, Machine
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.ports import Commit, Header
+from sqe_chain.ports import Commit, Header, Log, StateStore
 from sqe_chain.protocol.claim import FORGETS
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
+from sqe_chain.testing.faults import FaultScript, InjectedFault
+from sqe_chain.testing.faulty_ports import faulty_log, faulty_store
 from tests.support.number_flows import add
 
 _names = count()
@@ -59,9 +63,9 @@ def key_of(value: Int64Value) -> str:
     return f"k{value.value % 3}"
 
 
-def totals(state: type = Int64Value, partitions: int = 1) -> CompiledFlow:
+def totals(state: type = Int64Value, partitions: int = 1, *, raw: bool = False) -> CompiledFlow:
     flow = Flow("totals", state_partitions=2, poison="dead_letter")
-    stage = flow.source("numbers", Int64Value).aggregate("total", key=key_of, state=state, fold=add)
+    stage = flow.source("numbers", Int64Value, raw=raw).aggregate("total", key=key_of, state=state, fold=add)
     stage.changes().to("sums", partitions=partitions)
     return flow.compile()
 
@@ -99,7 +103,7 @@ class World:
         service.run_until_caught_up()
         return cls(service.flow, service, store)
 
-    def examine(self) -> list[Diagnostic]:
+    def examine(self, script: FaultScript | None = None) -> list[Diagnostic]:
         def wait(_milliseconds: int) -> None:
             home, _ = self.store.home("totals")
             if self.alive and home is not None:
@@ -107,8 +111,17 @@ class World:
 
         now_ms = self.service.clock.now_ms() + self.later_ms
         self.store.now_ms = now_ms
-        facts = Gathering(self.flow, self.service.log, {"": self.store}, lambda: now_ms, wait).gather()
+        log: Log = self.service.log
+        store: StateStore = self.store
+        if script is not None:
+            log, store = faulty_log(log, script), faulty_store(store, script)
+        facts = Gathering(self.flow, log, {"": store}, lambda: now_ms, wait).gather()
         return examine(replace(facts, machine=self.machine))
+
+    def work(self) -> None:
+        """A record comes, and the service is done with it."""
+        self.service.feed("numbers", Int64Value(value=1), partition=0, timestamp_ms=1_000)
+        self.service.batch()
 
     def configure(self, topic: str, **settings: object) -> None:
         self.service.log.configure(topic, **{**DURABLE, **settings})
@@ -136,6 +149,18 @@ def republisher() -> Iterator[World]:
 def test_nothing_is_found_where_all_is_well(world: World, republisher: World) -> None:
     assert world.examine() == []
     assert republisher.examine() == []
+
+
+def test_nothing_is_found_while_the_service_is_at_work(world: World, republisher: World) -> None:
+    """It takes up a record before any of the doctor's calls."""
+    for made in (world, republisher):
+        for at in count():
+            script = FaultScript()
+            script.injected.append(InjectedFault(made.work, passes=at))
+            assert made.examine(script) == [], at
+            if script.injected:
+                assert at > 3
+                break
 
 
 def delete(world: World, topic: str) -> None:
@@ -200,6 +225,12 @@ def be_half_forgotten(world: World) -> None:
     world.store.set_home("totals", home, replace(home, owner=json.dumps({FORGETS: "totals"})))
 
 
+def mix_histories(world: World) -> None:
+    """A header of a plan that was never sealed: another history."""
+    world.alive = False
+    world.set_header(lambda header: replace(header, plan_id="another"))
+
+
 def make_weak(world: World) -> None:
     world.store.check = lambda: ["appendonly is off"]  # type: ignore[method-assign]
 
@@ -248,6 +279,7 @@ PLANTED: dict[str, Callable[[World], object]] = {
     "stale-claim": be_killed,
     "behind": be_killed_with_a_lag,
     "open-plan": be_killed_in_a_plan,
+    "inconsistent": mix_histories,
     "home-behind": lambda world: world.set_header(lambda header: replace(header, number=header.number + 5)),
     "not-located": forget_locations,
     "PartitionsMismatch": lambda world: setattr(world, "flow", totals(partitions=2)),
@@ -321,3 +353,95 @@ def test_a_record_of_the_future_names_whose_clock_is_wrong(world: World, append_
 def test_a_broker_that_is_away_is_one_finding(world: World) -> None:
     world.service.log.set_down(down=True)
     assert [finding.check for finding in world.examine()] == ["unreachable"]
+
+
+def killed_after_the_seal(flow: CompiledFlow) -> World:
+    """It has sealed a plan that reads offsets 5 to 9 of both partitions, and published nothing of it."""
+    world = World.make(flow)
+    for number in range(10):
+        world.service.feed("numbers", Int64Value(value=number), partition=number % 2, timestamp_ms=1_000)
+    world.service.crash(step=5)
+    world.service.run_until_crash()
+    world.alive = False
+    return world
+
+
+@pytest.mark.parametrize(
+    ("break_it", "check", "error"),
+    [
+        (lambda log: log.truncate_before("numbers", 0, 6), "lost-records", LostOffsets),
+        (lambda log: log.truncate_after("numbers", 0, 7), "truncated-input", TruncatedInput),
+        (lambda log: log.recreate("numbers", 2, keep_commits=True), "recreated-input", RecreatedTopic),
+        (lambda log: log.recreate("numbers", 1, keep_commits=True), "recreated-input", RecreatedTopic),
+    ],
+)
+@pytest.mark.parametrize("raw", [False, True])
+def test_inputs_of_an_open_plan_are_needed(
+    break_it: Callable[[MemoryLog], object], check: str, error: type[ChainError], *, raw: bool
+) -> None:
+    world = killed_after_the_seal(totals(raw=raw))
+    assert not {finding for finding in world.examine() if finding.severity == "error"}
+    break_it(world.service.log)
+    found = {finding.check for finding in world.examine() if finding.severity == "error"}
+    assert check in found
+    with pytest.raises(error):
+        world.service.restart()
+    world.service.log.clear()
+
+
+@pytest.mark.parametrize("begin", [5, 10])
+def test_records_that_an_open_plan_has_left_may_be_gone(begin: int) -> None:
+    """Those before it always, and its own when it is finished."""
+    world = killed_after_the_seal(totals())
+    if begin > 5:
+        world.service.run_until_caught_up()
+    world.service.log.truncate_before("numbers", 0, begin)
+    assert not {finding for finding in world.examine() if finding.severity == "error"}
+    world.service.restart()
+    world.service.log.clear()
+
+
+def test_a_raw_input_that_was_created_again_is_another_root() -> None:
+    world = World.make(totals(raw=True))
+    recreate(world)
+    assert not {finding for finding in world.examine() if finding.severity == "error"}
+    world.service.restart()
+    world.service.log.clear()
+
+
+def test_records_that_wait_for_event_time_are_needed() -> None:
+    flow = Flow("totals", state_partitions=2, poison="dead_letter")
+    windows = flow.source("numbers", Int64Value).windowed(
+        "minutes", Tumbling(60_000), key=key_of, state=Int64Value, fold=add
+    )
+    windows.to("sums", partitions=1)
+    world = World.make(flow.compile())
+    for minute in range(3):
+        world.service.feed("numbers", Int64Value(value=1), partition=0, timestamp_ms=minute * 60_000)
+    world.service.batch()
+    world.service.service = None
+    world.service.log.truncate_before("numbers", 0, 8)  # all of them were read, and two wait
+    found = {finding.check for finding in world.examine() if finding.severity == "error"}
+    assert found == {"lost-records"}
+    with pytest.raises(LostOffsets):
+        world.service.restart()
+    world.service.log.clear()
+
+
+@pytest.mark.parametrize(
+    ("break_it", "check", "error"),
+    [
+        (lose_offsets, "lost-records", LostOffsets),
+        (lambda world: world.service.log.truncate_after("numbers", 0, 3), "truncated-input", TruncatedInput),
+        (recreate, "recreated-input", RecreatedTopic),
+    ],
+)
+def test_a_flow_without_stages_needs_what_comes_after_its_commits(
+    republisher: World, break_it: Callable[[World], object], check: str, error: type[ChainError]
+) -> None:
+    break_it(republisher)
+    found = {finding.check for finding in republisher.examine() if finding.severity == "error"}
+    assert found == {check}
+    republisher.service.service = None
+    with pytest.raises(error):
+        republisher.service.batch()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from sqe_chain.ext.doctor.diagnostic import Diagnostic, report
 from sqe_chain.ext.doctor.facts import Facts
+from sqe_chain.features.event_times import needed_offsets
+from sqe_chain.features.rebuilding import Rebuilding
+from sqe_chain.ports import TopicPartition
 from sqe_chain.protocol.inputs import parse_metadata
+from sqe_chain.protocol.plan import PlannedRange
+from sqe_chain.protocol.same_inputs import is_new_root
 
 _LATE_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
@@ -15,23 +20,49 @@ _DAY_MS: Final = 24 * _HOUR_MS
 
 
 def positions(facts: Facts) -> Iterator[Diagnostic]:
-    """Positions of the last plan that the logs do not hold."""
-    for planned in () if facts.plan is None else facts.plan.ranges:
+    """Positions that the logs do not hold: where a start begins to read, and up to where was read."""
+    first_of, plan = _first_offsets(facts), facts.plan
+    # Of a raw topic that was created again, the old one, too: a start reads it again.
+    needs_old = bool(facts.redone) or (plan is not None and Rebuilding.name in plan.sections)
+    for planned in _ranges(facts):
         info, bounds = facts.topics.get(planned.topic), facts.bounds.get(planned.tp)
         where = f"{planned.topic}[{planned.partition}]"
         if info is not None and info.topic_id.hex() != planned.topic_id:
-            yield report("recreated-input", planned.topic)
+            if needs_old or not is_new_root(facts.flow, planned.topic, planned.topic_id, info):
+                yield report("recreated-input", planned.topic)
             continue
         if bounds is None:
             continue
-        if bounds.begin > planned.stop:
-            yield report("lost-records", where, first=planned.stop, last=bounds.begin - 1)
+        first = first_of.get(planned.tp, planned.stop)
+        if bounds.begin > first:
+            yield report("lost-records", where, first=first, last=bounds.begin - 1)
         if bounds.stable_end < planned.stop:
             yield report("truncated-input", where, end=bounds.stable_end, stop=planned.stop)
         if planned.last_timestamp_ms > facts.now_ms + _LATE_MS:
             seconds = (planned.last_timestamp_ms - facts.now_ms) // 1_000
             writer = "broker" if info is not None and info.append_time else "producer"
             yield report("clock-ahead", where, seconds=seconds, writer=writer)
+
+
+def _ranges(facts: Facts) -> Sequence[PlannedRange]:
+    """Up to where each partition was read: by the last plan, or by the commits of a flow without plans."""
+    if facts.plan is not None or facts.flow.keeps_plans:
+        return () if facts.plan is None else facts.plan.ranges
+    return [
+        PlannedRange(topic, str(known), partition, commit.offset, commit.offset)
+        for (topic, partition), commit in facts.commits.items()
+        if (known := parse_metadata(commit).get("topic_id"))
+    ]
+
+
+def _first_offsets(facts: Facts) -> dict[TopicPartition, int]:
+    """What a start reads first: plans that are not finished, or what waits, or what comes next."""
+    first_of = {} if facts.plan is None else needed_offsets(facts.plan)
+    for plan in facts.redone:
+        for planned in plan.ranges:
+            if planned.reads:
+                first_of[planned.tp] = min(planned.begin, first_of.get(planned.tp, planned.begin))
+    return first_of
 
 
 def group(facts: Facts) -> Iterator[Diagnostic]:

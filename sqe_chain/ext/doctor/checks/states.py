@@ -30,8 +30,10 @@ def claims(facts: Facts) -> Iterator[Diagnostic]:
 
 
 def headers(facts: Facts) -> Iterator[Diagnostic]:
-    """States that are lost, or of another time than the home record."""
+    """States that are lost, or of another time than the home record or than each other."""
     plan = facts.plan
+    if facts.inconsistent:
+        yield report("inconsistent", f"flow {facts.flow.name}", why=facts.inconsistent)
     for (stage, cell), header in facts.headers.items():
         subject = f"stage {stage!r}, cell {cell}"
         if header is None:
