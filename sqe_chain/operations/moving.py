@@ -128,7 +128,8 @@ def import_states(env: Environment, lines: Iterable[str], claimed: Claimed = lam
     try:
         if home.number >= 0:
             raise ConfigurationError(
-                f"flow {env.flow.name!r}: the store has it already, at plan {home.number}. Expected an empty store. Import into another one"
+                f"flow {env.flow.name!r}: the store has it already, at plan {home.number}. Expected an empty store. Import into another "
+                "one, or run sqe-chain flows forget first"
             )
         after = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)
         for stage in env.flow.stages:

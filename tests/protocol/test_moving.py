@@ -20,6 +20,7 @@ from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.file_inputs import LoadedFiles
 from sqe_chain.features.ticking import Timers
 from sqe_chain.flow import Flow
+from sqe_chain.operations.forget import ForgetFlow
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.frontier import Frontier
 from sqe_chain.testing import Crash, Rehearsal
@@ -62,6 +63,18 @@ def before() -> Rehearsal:
 
 def elsewhere(before: Rehearsal) -> Rehearsal:
     return Rehearsal(before.flow, log=before.log, store=stores())
+
+
+def forget(rehearsal: Rehearsal) -> None:
+    ForgetFlow(
+        "notes",
+        rehearsal.stores,
+        rehearsal.log,
+        topics=False,
+        run_id="forgets",
+        is_dead=lambda _: True,
+        wait=lambda _: None,
+    ).run()
 
 
 def as_format_1(lines: list[str], **members: object) -> list[str]:
@@ -186,6 +199,35 @@ def test_an_import_that_crashes_is_never_used_and_redone(before: Rehearsal, when
             continue
         break
     assert at > 10
+
+
+def test_after_a_start_between_a_killed_import_and_the_next_the_flow_is_forgotten_first(
+    before: Rehearsal,
+) -> None:
+    """Without commits in Kafka that start takes the flow for a new one, and gives it a first plan."""
+    expected, lines = states_of(before), before.exported()
+    before.log.delete_group("notes")
+    refused = 0
+    for at in points("an import that crashes before a start"):
+        after = elsewhere(before)
+        after.crash_at_write(at)
+        try:
+            after.imported(lines)
+        except Crash:
+            with suppress(StoreInconsistent):
+                after.start()
+            after.service = None
+            with pytest.raises(ConfigurationError, match="or run sqe-chain flows forget first"):
+                after.imported(lines)
+            forget(after)
+            after.imported(lines)
+            after.start()
+            assert states_of(after) == expected, at
+            before.log.delete_group("notes")
+            refused += 1
+            continue
+        break
+    assert refused > 10
 
 
 def test_an_import_that_another_one_overtakes_anywhere_deletes_nothing(before: Rehearsal) -> None:
