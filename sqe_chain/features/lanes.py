@@ -2,22 +2,28 @@
 
 Readers recognise replays by lane and position. Outputs move to other lanes when the number of state partitions or the stage before
 an output changes. Then nothing that was published before may be published again: readers would count it twice.
+
+So it is with late inputs. A window's result is published under the input that closed the window. Taken again, a late input is no
+longer late: it comes earlier, and may close a window that another one has closed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from sqe_chain.errors import PlanMismatch
+from sqe_chain.features.event_times import EventTime, frontier_after
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import TopicInfo, TopicPartition
-from sqe_chain.protocol.feature import Feature
+from sqe_chain.protocol.feature import Feature, Part
 from sqe_chain.protocol.inputs import describe, group_commits, parse_metadata
 from sqe_chain.protocol.layout import Layout, by_name, by_partition, check_same_code, moved_outputs
 from sqe_chain.protocol.plan import Plan, Section
+from sqe_chain.task.frontier import Frontier, furthest
+from sqe_chain.task.results import Report
 from sqe_chain.task.states import Claim
 
 Offsets = Mapping[TopicPartition, int]
@@ -29,10 +35,12 @@ class Lanes(Section):
 
     Attributes:
         since: the outputs of earlier inputs of a partition may be on other lanes; None: nothing is noted.
+        frontier: up to where these inputs were taken, in the order of times; None: not known, or they do not go by time.
     """
 
     name: ClassVar[str] = "lanes"
     since: Offsets | None = None
+    frontier: Frontier | None = None
 
     def carried(self, last: Plan, plan: Plan) -> Lanes:  # noqa: ARG002 - see `Section`
         """All of it, for life."""
@@ -40,29 +48,38 @@ class Lanes(Section):
 
     def to_json(self) -> dict[str, Any]:
         """For json.dumps."""
-        return {} if self.since is None else {"since": by_name(self.since)}
+        since = {} if self.since is None else {"since": by_name(self.since)}
+        return since | ({} if self.frontier is None else {"frontier": self.frontier})
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
         """What `to_json` gave."""
-        return cls(by_partition(raw["since"]))
+        frontier = raw.get("frontier")
+        return cls(by_partition(raw["since"]), Frontier(*frontier) if frontier else None)
 
-    def moved(self, published: Offsets) -> Lanes:
+    def moved(self, published: Offsets, frontier: Frontier | None) -> Lanes:
         """The same after outputs have moved.
 
         Args:
             published: up to where outputs were published before.
+            frontier: up to where inputs were taken before, in the order of times.
         """
         since = self.since or {}
         return Lanes(
-            {**since, **{tp: offset for tp, offset in published.items() if offset > since.get(tp, 0)}}
+            {**since, **{tp: offset for tp, offset in published.items() if offset > since.get(tp, 0)}},
+            furthest(self.frontier, frontier),
         )
+
+    def taken_by(self, stops: Offsets) -> Frontier | None:
+        """Up to where inputs were taken whose outputs may be on other lanes, if all of them are read again; else None."""
+        read = all(stops.get(tp, 0) >= offset for tp, offset in (self.since or {}).items())
+        return self.frontier if read else None
 
 
 def known_lanes(flow: str, plan: Plan) -> Lanes:
     """What the last plan of a flow knows of its lanes: nothing where a version that noted nothing has rebuilt the flow."""
     lanes, rebuilt = Lanes.of(plan), any(stored != flow for stored in plan.layout.stored_in().values())
-    return lanes if rebuilt else Lanes(lanes.since or {})
+    return lanes if rebuilt else replace(lanes, since=lanes.since or {})
 
 
 def check_may_move(flow: CompiledFlow, known: Layout, number: int, behind: Rebuilding) -> None:
@@ -138,4 +155,11 @@ class KeepingLanes(Feature):
         if not moved_outputs(flow, last.layout):
             return None
         published = {tp: max(at, behind.silent_until.get(tp, 0)) for tp, at in last.next_offsets().items()}
-        return Lanes.of(last).moved(published)
+        reached = behind.reached or EventTime.of(last)
+        return Lanes.of(last).moved(published, reached.frontier)
+
+    def after(self, last: Plan, part: Part, report: Report) -> Lanes | None:
+        """Late inputs were taken: what was published up to here comes otherwise if it is published again."""
+        if part.silent or not any(end.late for end in report.ends):
+            return None
+        return Lanes.of(last).moved(part.stops, frontier_after(last, part))

@@ -85,6 +85,10 @@ class Reached:
     frontier: Frontier | None = None
     ticked_ms: int = 0
 
+    def without(self, gone: Collection[TopicPartition]) -> Reached:
+        """The same, without partitions that another topic has now."""
+        return replace(self, times=_without(self.times, gone))
+
     def to_json(self) -> list[Any]:
         """For json.dumps."""
         return [plain_times(self.times), self.frontier, self.ticked_ms]
@@ -110,6 +114,7 @@ class Rebuilding(Section):
             it: until then its states are older than what receivers have.
         reached: how far event time had come where the plans *after* this one may cease to be silent. What had been released
             there was published, and what had not must be.
+        heard: how far it had come at `published_until`.
     """
 
     name: ClassVar[str] = "rebuild"
@@ -119,22 +124,28 @@ class Rebuilding(Section):
     attempt: int = -1
     published_until: Mapping[TopicPartition, int] = field(default_factory=dict)
     reached: Reached | None = None
+    heard: Reached | None = None
 
     @property
     def takes_again(self) -> bool:
         """Whether inputs are published again that receivers have, and are taken as they were then."""
-        return self.reached is not None and bool(self.published_until)
+        return self.heard is not None and bool(self.published_until)
+
+    def ahead(self, *, silent: bool) -> Reached | None:
+        """How far event time had come before, while inputs are taken again, in silence or not; None: they are not."""
+        return (self.reached or self.heard) if silent else self.heard
 
     def carried(self, last: Plan, plan: Plan) -> Rebuilding:
         """All that is to be done, without partitions that another topic has now: what was known of the old one holds no more."""
-        gone, reached = left_by(plan, last), self.reached
+        gone = left_by(plan, last)
         return replace(
             self,
             silent=False,
             attempt=-1,
             silent_until=_without(self.silent_until, gone),
             published_until=_without(self.published_until, gone),
-            reached=reached and replace(reached, times=_without(reached.times, gone)),
+            reached=self.reached and self.reached.without(gone),
+            heard=self.heard and self.heard.without(gone),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -145,6 +156,7 @@ class Rebuilding(Section):
             "unfinished": self.unfinished and self.unfinished.to_json(),
             "published_until": by_name(self.published_until),
             "reached": self.reached and self.reached.to_json(),
+            "heard": self.heard and self.heard.to_json(),
         }
         own = {"attempt": self.attempt} if self.attempt >= 0 else {}
         return own | {name: value for name, value in members.items() if value}
@@ -152,7 +164,7 @@ class Rebuilding(Section):
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
         """What `to_json` gave."""
-        unfinished, reached = raw.get("unfinished"), raw.get("reached")
+        unfinished, reached, heard = raw.get("unfinished"), raw.get("reached"), raw.get("heard")
         return cls(
             raw.get("silent", False),
             by_partition(raw.get("silent_until", {})),
@@ -160,6 +172,7 @@ class Rebuilding(Section):
             raw.get("attempt", -1),
             by_partition(raw.get("published_until", {})),
             reached and Reached.from_json(reached),
+            heard and Reached.from_json(heard),
         )
 
 
@@ -182,9 +195,8 @@ def silent_limits(
     return limits if limits != offsets else None
 
 
-def is_behind(last: Plan, frontier: Frontier | None) -> bool:
+def is_behind(known: Reached | None, frontier: Frontier | None) -> bool:
     """Whether inputs that had been taken before a rebuild are not yet taken again."""
-    known = Rebuilding.of(last).reached if Rebuilding.name in last.sections else None
     reached = None if known is None else known.frontier
     return reached is not None and (frontier is None or frontier < reached)
 
@@ -192,24 +204,24 @@ def is_behind(last: Plan, frontier: Frontier | None) -> bool:
 def heard_after(last: Plan, part: Part) -> Mapping[TopicPartition, int]:
     """Up to where receivers have outputs after a batch, where it has not passed that yet; see `Rebuilding.published_until`."""
     before, stops = Rebuilding.of(last), part.stops
-    if before.takes_again and is_behind(
-        last, frontier_after(last, part)
-    ):  # read again, and not yet taken again
-        return before.published_until
+    if before.takes_again and is_behind(before.heard, frontier_after(last, part)):
+        return before.published_until  # read again, and not yet taken again
     return {tp: until for tp, until in before.published_until.items() if stops.get(tp, until) < until}
 
 
 def ends_silence(last: Plan, part: Part) -> bool:
     """Whether the batches after a silent one may be published."""
-    silent = part.silent and silent_limits(part.stops, Rebuilding.of(last).silent_until) is None
-    return silent and not is_behind(last, frontier_after(last, part))
+    before = Rebuilding.of(last)
+    silent = part.silent and silent_limits(part.stops, before.silent_until) is None
+    return silent and not is_behind(before.ahead(silent=True), frontier_after(last, part))
 
 
 def _is_silent(last: Plan) -> bool:
     """Whether the next batch reads only what was published before, and takes only what was taken before."""
-    until = Rebuilding.of(last).silent_until
-    unread = silent_limits(last.next_offsets(), until) is not None
-    return unread or (bool(until) and is_behind(last, EventTime.of(last).frontier))
+    behind = Rebuilding.of(last)
+    unread = silent_limits(last.next_offsets(), behind.silent_until) is not None
+    ahead = behind.ahead(silent=True)
+    return unread or (bool(behind.silent_until) and is_behind(ahead, EventTime.of(last).frontier))
 
 
 def _is_next(rest: Unfinished, offsets: Mapping[TopicPartition, int]) -> bool:
@@ -293,7 +305,8 @@ class AfterRebuild(Feature):
             unfinished=None if part.sealed is not None else before.unfinished,
             attempt=refold.number if refold else -1,
             published_until=heard,
-            reached=before.reached if part.silent or heard else None,
+            reached=before.reached if part.silent else None,
+            heard=before.heard if heard else None,
         )
 
     def publishes(self, plan: Plan) -> bool:

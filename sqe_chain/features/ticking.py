@@ -90,7 +90,7 @@ def ticks_of(flow: CompiledFlow, before: Plan, part: Part) -> Ticks | None:
         return None
     timers = Timers.of(before)
     if part.silent:
-        reached = Rebuilding.of(before).reached
+        reached = Rebuilding.of(before).ahead(silent=True)
         reached_ms = 0 if reached is None else reached.ticked_ms
         fire = reached_ms > timers.ticked_ms and ends_silence(before, part)
         return Ticks(reached_ms, timers.due) if fire else None

@@ -32,6 +32,7 @@ from sqe_chain.features.event_times import (
 )
 from sqe_chain.features.holding import Holding
 from sqe_chain.features.idle import IdleWriters
+from sqe_chain.features.lanes import Lanes
 from sqe_chain.features.rebuilding import Rebuilding, ends_silence, heard_after, is_behind
 from sqe_chain.features.ticking import is_timer_due
 from sqe_chain.flow.compiled import CompiledFlow
@@ -43,7 +44,7 @@ from sqe_chain.protocol.layout import mark_name
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.protocol.results import BatchResult
 from sqe_chain.task.event_times import EventTimes, guard_of
-from sqe_chain.task.frontier import Taking, furthest
+from sqe_chain.task.frontier import Taking, furthest, last_of
 from sqe_chain.task.records import Records
 from sqe_chain.task.results import Report
 from sqe_chain.task.roots import Closing
@@ -102,13 +103,14 @@ class Timing(Feature):
     def _new(self, last: Plan, part: Part, known: KnownTimes, look: Look) -> Part:
         """What was not sealed before; the same part when it would do nothing."""
         flow = self.env.flow
-        behind = Rebuilding.name in last.sections and is_behind(last, known.frontier)
+        ahead = Rebuilding.of(last).ahead(silent=part.silent) if Rebuilding.name in last.sections else None
+        behind = is_behind(ahead, known.frontier)
         timer_due = flow.ticking and not part.silent and is_timer_due(flow, last, part.clock_ms)
         if not (part.reads or timer_due or EventTime.of(last).waiting or behind):
             return part
         part = keep_in_step(self.env, without_far_ahead(flow, last, part, look), look.bounds)
         part = self._taking(last, part, known, look)
-        catches_up = behind and not is_behind(last, frontier_after(last, part))
+        catches_up = behind and not is_behind(ahead, frontier_after(last, part))
         return replace(part, due=part.due or catches_up)
 
     def _closing_again(self, last: Plan, part: Part, known: KnownTimes, look: Look) -> Part:
@@ -123,8 +125,8 @@ class Timing(Feature):
         if not self.env.flow.timed:
             return self._up_to(part, known, Taken(known.frontier))
         offsets = last.next_offsets()
-        behind = Rebuilding.of(last)
-        again = part.silent or (behind.reached is not None and behind.takes_again)
+        ahead = Rebuilding.of(last).ahead(silent=part.silent)
+        again = part.silent or ahead is not None
         if not again and (Closes.name not in last.sections or Closes.of(last).due() is None):
             seen = EventTime.of(last).seen
             caught_up = self._idle.find(known, offsets, look.bounds, part.clock_ms, seen, at_end=look.at_end)
@@ -134,8 +136,8 @@ class Timing(Feature):
         everybody = known.everybody_in(ended, part.clock_ms)
         taken = self._taken(last, part, known, everybody, look, for_good=True)
         gated = {tp for tp in offsets if self.env.flow.declared_topic[tp[0]] in self.env.flow.gated}
-        if again and behind.reached is not None and gated <= ended.keys():
-            return self._up_to(taken, known, Taken(behind.reached.frontier, everybody))
+        if ahead is not None and gated <= ended.keys():
+            return self._up_to(taken, known, Taken(ahead.frontier, everybody))
         return taken
 
     def _taken(
@@ -146,10 +148,12 @@ class Timing(Feature):
             times = known.all_at(part.stops, caught_up, part.clock_ms, for_good=for_good)
             look_ahead(self.env, part, times, look.bounds)
             frontier = furthest(frontier, frontier_at(flow, times))
-        behind = Rebuilding.of(last)
-        if behind.reached is not None and (part.silent or behind.takes_again):
+            if self.env.role.refold is not None:  # in silence: what comes after it may be published again
+                frontier = furthest(frontier, Lanes.of(last).taken_by(part.stops))
+        ahead = Rebuilding.of(last).ahead(silent=part.silent)
+        if ahead is not None:
             # What had not been taken was not published.
-            limit = behind.reached.frontier
+            limit = ahead.frontier
             frontier = min(frontier, limit) if frontier and limit else known.frontier
         return self._up_to(part, known, Taken(frontier, caught_up))
 
@@ -211,7 +215,8 @@ class Timing(Feature):
         """What outputs promise, and which inputs are taken."""
         taken, frontier = part.notes.find(Taken) or Taken(), EventTime.of(before).frontier
         promised = watermarks_of(self.env.flow, progress_of(taken.times), frontier)
-        return Taking(promised, taken.frontier, frontier)
+        last = last_of(gated_times(self.env.flow, EventTime.of(before).times), frontier)
+        return Taking(promised, taken.frontier, frontier, last)
 
     # ------------------------------------------------------------------ after a batch
 
@@ -220,13 +225,13 @@ class Timing(Feature):
         flow, before, behind = self.env.flow, EventTime.of(last), Rebuilding.of(last)
         times = times_after(last, report) if flow.timed else {}
         gated = gated_times(flow, times)
-        if behind.reached is not None and (
-            ends_silence(last, part) or (behind.takes_again and not heard_after(last, part))
-        ):
+        ends = ends_silence(last, part) or (behind.takes_again and not heard_after(last, part))
+        ahead = behind.ahead(silent=part.silent) if ends else None
+        if ahead is not None:
             # So that what is promised from now on is what was promised after it.
             times |= {
                 tp: replace(held, waiting=times[tp].waiting, lanes=times[tp].lanes)
-                for tp, held in behind.reached.times.items()
+                for tp, held in ahead.times.items()
                 if tp in times
             }
         seen = seen_after(before.seen, part.clock_ms, gated, self.env.settings.idle_ms)

@@ -33,6 +33,7 @@ class FlowProgress:
         unfinished: the batch after `ends`, which may have been published in part.
         published_until: see `Rebuilding.published_until`, of its last plan.
         reached: how far event time had come at `ends`.
+        heard: see `Rebuilding.heard`, of its last plan.
         closes: see `Closes`: `done` at `ends`, `published` as far as that is certain.
         parking: what is parked after the last plan.
         recreated: topics that were created again after a part of them had been counted, which cannot be counted again.
@@ -48,6 +49,7 @@ class FlowProgress:
     unfinished: Unfinished | None = None
     published_until: Mapping[TopicPartition, int] = field(default_factory=dict)
     reached: Reached | None = None
+    heard: Reached | None = None
     closes: Closes = field(default_factory=Closes)
     parking: Parking = field(default_factory=Parking)
     recreated: frozenset[str] = frozenset()
@@ -117,6 +119,7 @@ def find_progress(
         unfinished=behind.unfinished if base is last else _unfinished_after(base, last),
         published_until=Rebuilding.of(last).published_until,
         reached=behind.reached or reached_at(base),
+        heard=Rebuilding.of(last).heard,
         closes=replace(closes, done=before.done, published=max(before.done, before.published)),
         parking=replace(Parking.of(last), released=()),
         recreated=recreated_since(last, infos) | {*last.layout.gone},

@@ -83,7 +83,7 @@ class Rebuild:
             PlanMismatch: receivers may have a part of what is to be published again, and the new declaration gives it otherwise.
             Superseded: another run has claimed the flow.
             ConfigurationError: the flow keeps no states or reads files, `to` lies beyond what it has read, or `republish`
-                before outputs moved to other lanes.
+                before outputs moved to other lanes, or before late inputs.
         """
         env = self.env
         check_no_files(env.flow)
@@ -167,15 +167,16 @@ class Rebuild:
         else:
             silent_until = {tp: offset for tp, offset in published.items() if offset}
         received = {tp: offset for tp, offset in received.items() if offset > until.get(tp, offset)}
-        event_time = progress.reached if silent_until or received else None
-        if event_time is not None and not flow.by_time:  # the new code takes its inputs as they come
-            event_time = replace(event_time, frontier=None)
+        reached, heard = progress.reached, progress.heard or progress.reached
+        if not flow.by_time:  # the new code takes its inputs as they come
+            reached, heard = (known and replace(known, frontier=None) for known in (reached, heard))
         rebuilding = Rebuilding(
             silent_until=silent_until,
             unfinished=progress.unfinished,
             attempt=progress.number + 1,
             published_until=received,
-            reached=event_time,
+            reached=reached if silent_until else None,
+            heard=heard if received else None,
         )
         lanes = self._lanes(until, progress)
         sections = encoded_sections(rebuilding, closes, progress.parking, lanes, progress.begun)
@@ -189,15 +190,15 @@ class Rebuild:
         if layout is not None:
             check_may_move(flow, layout, progress.number, progress.still_to_publish)
         if layout is None or lanes.since is None or moved_outputs(flow, layout):
-            lanes = lanes.moved(progress.published)
+            lanes = lanes.moved(progress.published, progress.reached.frontier if progress.reached else None)
         moved = lanes.since if self.republish and flow.outputs else None
         for (topic, partition), since in (moved or {}).items():
             offset = until.get((topic, partition), since)
             if offset < since:
                 raise ConfigurationError(
                     f"flow {flow.name!r}: {topic}[{partition}]@{offset} was published before offset {since}, perhaps on other lanes. State "
-                    "partitions, or stages before outputs, have changed there, so readers would count it twice. Expected --to at or "
-                    f"after {since} with --republish. Give a later offset, or do without --republish"
+                    "partitions, or stages before outputs, have changed there, or records came late by event time. So readers would "
+                    f"count it twice. Expected --to at or after {since} with --republish. Give a later offset, or do without --republish"
                 )
         return lanes
 

@@ -37,11 +37,13 @@ class Taking:
         watermarks: output -> what it promises: whatever it writes from now on has this time or a later one.
         frontier: the place in the order of times up to which inputs are taken; None: none are.
         before: that of the batch before.
+        last: no input that an earlier batch has taken has its place after this one; None: none was taken.
     """
 
     watermarks: Mapping[str, int] = field(default_factory=dict)
     frontier: Frontier | None = None
     before: Frontier | None = None
+    last: Frontier | None = None
 
 
 class PartitionProgress(NamedTuple):
@@ -82,6 +84,18 @@ def frontier_of(progress: Sequence[PartitionProgress]) -> Frontier | None:
 def furthest(*frontiers: Frontier | None) -> Frontier | None:
     """The last of several frontiers; None if none of them is known."""
     return max((frontier for frontier in frontiers if frontier is not None), default=None)
+
+
+def last_of(progress: Iterable[PartitionProgress], frontier: Frontier | None) -> Frontier | None:
+    """The last place that an input up to a frontier may have; None: none was taken."""
+    if frontier is None:
+        return None
+    read = [
+        Frontier(partition.latest_ms, partition.topic, partition.partition)
+        for partition in progress
+        if partition.latest_ms is not None
+    ]
+    return min(frontier, max(read, default=frontier))
 
 
 def latest_of(progress: Iterable[PartitionProgress]) -> int | None:

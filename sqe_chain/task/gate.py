@@ -60,6 +60,7 @@ class Gate:
         before: the frontier of the batch before; None: nothing was taken yet.
         until: that of this batch.
         guard: see `guard_of`.
+        last: see `Taking.last`.
     """
 
     topic: str
@@ -67,6 +68,7 @@ class Gate:
     before: Frontier | None
     until: Frontier | None
     guard: JumpGuard | None
+    last: Frontier | None = None
     _least_ms: int = field(init=False)
     _limit_ms: int = field(init=False)
 
@@ -113,6 +115,27 @@ class Gate:
             least_ms = min(before.least_ms, *waits.values())
             times.waiting = WaitingRange(first, least_ms, before.inputs + len(waits))
         return taken
+
+    def are_late(self, facts: TimeFacts, taken: Iterable[int], reached_ms: int | None) -> bool:
+        """Whether any message is taken after what it belongs before, or would be if batches ended elsewhere.
+
+        Args:
+            facts: of the messages.
+            taken: indexes of those that are taken.
+            reached_ms: the latest time of what nobody republished, before the batch: on that lane none belongs before it.
+        """
+        after = self.last is not None and (self.topic, self.partition) < self.last[1:]
+        late_ms = -(1 << 63) if self.last is None else self.last.at_ms - (not after)
+        in_order = reached_ms is not None and reached_ms > late_ms
+        if in_order and not any(facts.lanes):
+            return False
+        for index in taken:
+            at_ms, stated_ms = facts.times_ms[index], facts.stated_ms[index]
+            if at_ms is None or (in_order and facts.lanes[index] == 0):
+                continue
+            if at_ms <= late_ms or (stated_ms and at_ms < stated_ms):
+                return True
+        return False
 
     def _places(self, facts: TimeFacts, row: Sequence[int], before_ms: int | None) -> list[int]:
         """The places of messages of one lane, after the place of the last one that waits and was not read again."""

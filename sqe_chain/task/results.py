@@ -135,6 +135,7 @@ class PartitionEnd:
         last_crc: checksum of its key and value (`plan.record_crc`).
         times: event time at the end, if the portion had any.
         parked: records that wait from now on.
+        late: whether any input was taken late; see `sqe_chain.task.gate.Gate.are_late`.
     """
 
     topic: str
@@ -149,6 +150,7 @@ class PartitionEnd:
     last_crc: int = -1
     times: EventTimes | None = None
     parked: list[ParkedRecord] = field(default_factory=list)
+    late: bool = False
 
     def see(self, messages: Sequence[Message], size: int) -> None:
         """Note a block that was read, whether its records are taken or wait."""

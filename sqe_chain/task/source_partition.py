@@ -96,8 +96,8 @@ class SourcePartition:
             taking = job.sections.find(Taking)
             if taking is not None and self.node.topics[0] in flow.gated:
                 # A static table has no times: in each batch its changes come before all values.
-                before = None if self.node.static else taking.before
-                self._gate = Gate(read.topic, read.partition, before, taking.frontier, guard)
+                before, last = (None, None) if self.node.static else (taking.before, taking.last)
+                self._gate = Gate(read.topic, read.partition, before, taking.frontier, guard, last)
         # An attempt that fails must leave the plan's marks as they are.
         self.marks = marks = portion.marks.copy()
         marks.compacted, marks.max_lanes = read.topic in job.compacted, flow.max_lanes
@@ -218,7 +218,7 @@ class SourcePartition:
         self._release_letters()
         self._end.marks = self.marks.copy()
         if self._times is not None:
-            self._end.times = self._times.times
+            self._end.times, self._end.late = self._times.times, self._times.late
         return self._end
 
     def _release_letters(self) -> None:

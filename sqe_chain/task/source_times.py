@@ -31,6 +31,7 @@ class SourceTimes:
     Attributes:
         times: event time of the partition; it moves.
         guard: see `guard_of`.
+        late: whether any input was taken late; see `Gate.are_late`.
 
     Args:
         times: see above.
@@ -43,7 +44,7 @@ class SourceTimes:
     def __init__(
         self, times: EventTimes, node: SourceNode, guard: JumpGuard | None, since: int, *, at_end: bool
     ) -> None:
-        self.times, self._node, self.guard = times, node, guard
+        self.times, self._node, self.guard, self.late = times, node, guard, False
         self._since, self._at_end = since, at_end
         self._writers = {0: ORIGIN}
 
@@ -206,9 +207,11 @@ def taken_by_time(
     facts = without_replays(
         read, [times.facts(records, given_times(records)) for records in read], times.guard, deciding
     )
+    reached_ms, joined = times.times.watermark_of(ORIGIN), TimeFacts.joined(facts)
     for own in facts:
         times.observe(own)
-    places, begin = gate.take(TimeFacts.joined(facts), times.times, _known(read, deciding, since)), 0
+    places, begin = gate.take(joined, times.times, _known(read, deciding, since)), 0
+    times.late = gate.are_late(joined, places, reached_ms)
     for records in read:
         end = begin + len(records.messages)
         numbers = [number for number in range(end - begin) if begin + number in places]

@@ -21,7 +21,7 @@ from sqe_chain.features.file_inputs import LoadedFiles
 from sqe_chain.features.lanes import Lanes
 from sqe_chain.features.overwrite import Overwrite
 from sqe_chain.features.parking import Parking
-from sqe_chain.features.rebuilding import Rebuilding, Unfinished
+from sqe_chain.features.rebuilding import Reached, Rebuilding, Unfinished
 from sqe_chain.features.ticking import Timers
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Commit
@@ -124,6 +124,11 @@ SECTIONS: list[tuple[Section, str]] = [
         '{"overwrite":{"contents":{"f":"00"},"mode":"partitions","since":3,"step":"decided"}}',
     ),
     (Lanes({("t", 0): 9}), '{"lanes":{"since":{"t/0":9}}}'),
+    (Lanes({("t", 0): 9}, Frontier(7, "t", 0)), '{"lanes":{"frontier":[7,"t",0],"since":{"t/0":9}}}'),
+    (
+        Rebuilding(heard=Reached({}, Frontier(7, "t", 0), 8)),
+        '{"rebuild":{"heard":[{},[7,"t",0],8]}}',
+    ),
     (
         Begun({("t", 0): PartitionMarks("t", b"\1", 0)}),
         '{"begun":{"t/0":{"entered_in_middle":false,"lanes":[],"partition":0,"roots":[],"topic":"t","topic_id":"01","undecodable_offset":-1}}}',

@@ -52,7 +52,7 @@ def planned(partition: int, start: int, stop: int, last: int = -1) -> PlannedRan
 
 
 REST = Unfinished(3, (planned(0, 4, 6), planned(1, 4, 7)), (Exclusion("t", 0, 5, "skip", "E", "text"),))
-FRONTIER, REACHED = Frontier(10, "t", 0), Frontier(20, "t", 1)
+FRONTIER, REACHED, HEARD = Frontier(10, "t", 0), Frontier(20, "t", 1), Frontier(30, "t", 1)
 
 
 SECTIONS = (Rebuilding, EventTime, Timers, Closes)
@@ -93,6 +93,7 @@ def last_plan(**changes: Any) -> Plan:
             attempt=5,
             published_until={ONE: 4, TWO: 9},
             reached=Reached({ONE: EventTimes(50)}, REACHED, 40),
+            heard=Reached({TWO: EventTimes(60)}, HEARD, 50),
         ),
         EventTime({ONE: EventTimes(0), TWO: EventTimes(1)}, FRONTIER, ((900, 8), (990, 9))),
         Timers(30, {("s", 0): 90}),
@@ -114,6 +115,7 @@ SPEC = Refold(
             attempt=5,
             published_until={TWO: 9},
             reached=BEHIND.reached,
+            heard=BEHIND.heard,
         ),
         replace(Closes.of(LAST), done=0),
     ),
@@ -210,11 +212,9 @@ def test_the_first_plan_of_a_rebuild_holds_what_the_rebuild_gives_it() -> None:
         Rebuilding.of(plan).silent_until,
         Rebuilding.of(plan).unfinished,
     ) == (5, 5, BEHIND.silent_until, REST)
-    assert (Rebuilding.of(plan).published_until, Rebuilding.of(plan).reached, Closes.of(plan)) == (
-        {TWO: 9},
-        BEHIND.reached,
-        replace(Closes.of(LAST), done=0),
-    )
+    assert Rebuilding.of(plan).published_until == {TWO: 9}
+    assert (Rebuilding.of(plan).reached, Rebuilding.of(plan).heard) == (BEHIND.reached, BEHIND.heard)
+    assert Closes.of(plan) == replace(Closes.of(LAST), done=0)
     assert plan.layout.starts == {ONE: 2}
     assert [plan.marks[tp].entered_in_middle for tp in (ONE, TWO)] == [True, False]
     assert Rebuilding.of(birth_plan(flow.so_far(), CLAIM, 1, infos, starts)).attempt == -1
@@ -222,11 +222,13 @@ def test_the_first_plan_of_a_rebuild_holds_what_the_rebuild_gives_it() -> None:
 
 def test_a_silent_batch_keeps_what_comes_after_the_silence() -> None:
     plan = batch_after(LAST, {ONE: 4, TWO: 3}, silent=True)
-    for name in ("silent_until", "unfinished", "reached", "closes", "ticked_ms"):
+    for name in ("silent_until", "unfinished", "reached", "heard", "closes", "ticked_ms"):
         assert what(plan, name) == what(LAST, name), name
     assert Rebuilding.of(plan).silent
     assert what(plan, "published_until") == what(LAST, "published_until"), "not all is taken again"
     plan = batch_after(LAST, {ONE: 4, TWO: 3}, silent=True, frontier=REACHED)
+    assert what(plan, "published_until") == what(LAST, "published_until"), "receivers have more"
+    plan = batch_after(LAST, {ONE: 4, TWO: 3}, silent=True, frontier=HEARD)
     assert what(plan, "published_until") == {TWO: 9}, "the first partition has passed what receivers have"
 
 
@@ -245,6 +247,16 @@ def test_the_last_silent_batch_goes_on_from_where_event_time_had_come_when_it_wa
     )
 
 
+def test_where_receivers_have_all_again_it_goes_on_from_where_event_time_had_come_there() -> None:
+    last = last_plan(silent=False, silent_until={}, published_until={TWO: 4})
+    assert BEHIND.heard is not None
+    plan = batch_after(last, {ONE: 4, TWO: 4}, frontier=HEARD)
+    assert EventTime.of(plan).times == {**EventTime.of(last).times, **BEHIND.heard.times}
+    for stop, frontier in ((3, HEARD), (4, REACHED)):
+        plan = batch_after(last, {ONE: 4, TWO: stop}, frontier=frontier)
+        assert EventTime.of(plan).times == EventTime.of(last).times, "not all is taken again"
+
+
 def test_a_silent_batch_is_marked_silent_though_the_plan_before_was_never_folded_again() -> None:
     last = changed(LAST).with_sections(Rebuilding()).with_id()
     known = Features([kind(environment()) for kind in FEATURES])
@@ -261,8 +273,9 @@ def test_a_batch_that_is_published_ends_the_silence_and_keeps_the_batch_that_is_
     last = last_plan(silent=False, silent_until={})
     plan = batch_after(last, {ONE: 4, TWO: 3})
     assert (what(plan, "silent"), what(plan, "silent_until")) == (False, {})
-    assert what(plan, "reached") == BEHIND.reached, "receivers are still ahead"
-    assert what(batch_after(changed(last, published_until={}), {ONE: 4, TWO: 3}), "reached") is None
+    assert what(plan, "reached") is None
+    assert what(plan, "heard") == BEHIND.heard, "receivers are still ahead"
+    assert what(batch_after(changed(last, published_until={}), {ONE: 4, TWO: 3}), "heard") is None
     assert Rebuilding.of(plan).unfinished == REST
     assert Rebuilding.of(plan).attempt == -1
     assert what(batch_after(last, {ONE: 4, TWO: 3}, SPEC, silent=True), "attempt") == 5
@@ -274,7 +287,7 @@ def test_the_batch_that_was_due_is_due_no_more() -> None:
 
 @pytest.mark.parametrize(("stop", "known"), [(8, {TWO: 9}), (9, {}), (10, {})])
 def test_receivers_are_ahead_until_a_batch_reaches_what_they_have(stop: int, known: dict[str, int]) -> None:
-    last = last_plan(silent_until={}, unfinished=None, published_until={TWO: 9}, reached=None)
+    last = last_plan(silent_until={}, unfinished=None, published_until={TWO: 9}, heard=None)
     assert what(batch_after(last, {ONE: 4, TWO: stop}), "published_until") == known
 
 
@@ -341,7 +354,7 @@ THERE = {ONE: Bounds(0, 100), TWO: Bounds(0, 100)}
 
 
 def next_after(spec: Refold | None = None, limit: int = 1_000, **changes: Any) -> Part:
-    known = {"closes": Closes(), "reached": None} | changes
+    known = {"closes": Closes(), "reached": None, "heard": None} | changes
     kinds = [kind(environment(spec)) for kind in (ClosingWindows, AfterRebuild, AlwaysDue)]
     part = next_part(last_plan(**known), Look(THERE, limit), 2_000, Features(kinds))
     assert part is not None

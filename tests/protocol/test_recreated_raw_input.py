@@ -333,7 +333,8 @@ def test_what_was_known_of_the_partitions_of_the_old_topic_holds_for_none_of_the
     assert service.last is not None
     times = {("raw", 0): EventTimes(1), ("other", 0): EventTimes(2)}
     offsets = {("raw", 0): 1, ("other", 0): 2}
-    behind = Rebuilding(silent_until=offsets, published_until=offsets, reached=Reached(times, None, 7))
+    reached, heard = Reached(times, None, 7), Reached(times, None, 8)
+    behind = Rebuilding(silent_until=offsets, published_until=offsets, reached=reached, heard=heard)
     last = service.last.with_sections(behind)
     rehearsal.log.recreate("raw")
     infos = rehearsal.log.describe(["raw"])
@@ -341,6 +342,7 @@ def test_what_was_known_of_the_partitions_of_the_old_topic_holds_for_none_of_the
     found = Rebuilding.of(plan)
     assert found.silent_until == found.published_until == {("other", 0): 2}
     assert found.reached == Reached({("other", 0): EventTimes(2)}, None, 7)
+    assert found.heard == Reached({("other", 0): EventTimes(2)}, None, 8)
 
 
 def test_a_topic_created_again_before_a_rewound_flow_has_read_it_again_stops_it() -> None:

@@ -104,3 +104,35 @@ def test_a_message_without_a_time_stays_where_it_is_on_its_lane_and_one_without_
     times = EventTimes(0)
     facts = TimeFacts([0, 1, 2, 3], [5, None, 50, None], [1, 1, 1, None], [0] * 4)
     assert gate(4, 10).take(facts, times) == {3: 3, 0: 5, 1: 5}
+
+
+def late(
+    times_ms: list[int],
+    last: Frontier | None,
+    *,
+    reached_ms: int | None = None,
+    lane: int = 0,
+    stated_ms: int = 0,
+) -> bool:
+    facts = TimeFacts(range(len(times_ms)), times_ms, [lane] * len(times_ms), [stated_ms] * len(times_ms))
+    own = Gate("in", 1, last, Frontier(100, "in", 1), None, last)
+    return own.are_late(facts, range(len(times_ms)), reached_ms)
+
+
+def test_late_is_what_belongs_before_the_last_that_was_taken() -> None:
+    assert not late([5], None)
+    assert [late([at_ms], Frontier(10, "in", 2)) for at_ms in (9, 10, 11)] == [True, True, False]
+    assert [late([at_ms], Frontier(10, "in", 1)) for at_ms in (9, 10, 11)] == [True, False, False], "its own"
+    assert [late([at_ms], Frontier(10, "in", 0)) for at_ms in (9, 10, 11)] == [True, False, False]
+    assert late([11, 9], Frontier(10, "in", 0), lane=7), "any of them"
+
+
+def test_on_a_lane_that_nobody_republished_nothing_belongs_before_what_was_read() -> None:
+    assert not late([5], Frontier(10, "in", 1), reached_ms=10)
+    assert late([5], Frontier(10, "in", 2), reached_ms=10)
+    assert late([5], Frontier(10, "in", 1), reached_ms=10, lane=7), "another lane"
+
+
+def test_late_is_what_comes_after_its_writer_has_promised_something_later() -> None:
+    """Another batch may have ended between the two."""
+    assert [late([at_ms], None, lane=7, stated_ms=20) for at_ms in (19, 20)] == [True, False]
