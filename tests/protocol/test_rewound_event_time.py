@@ -173,8 +173,14 @@ class World:
             self.up.crash(step=draw.choice([5, 6, 7]), when="after")
             self.up.run_until_crash()
             self.up.script.steps.clear()  # where nothing was left to do
-            if draw.random() < 0.5:
-                self.up.rebuild()
+            earlier = {tp: draw.randint(0, offset) for tp, offset in to.items()}
+            match draw.choice(["go on", "rebuild", "rewind", "publish"]):
+                case "rebuild":
+                    self.up.rebuild()
+                case "rewind":
+                    self.up.rebuild(earlier)
+                case "publish":
+                    self.refused(earlier)  # or done
         self.up.run_until_caught_up()
 
     def refused(self, to: dict[tuple[str, int], int]) -> str | None:

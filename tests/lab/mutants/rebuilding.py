@@ -62,6 +62,21 @@ MUTANTS: Final = (
         killed_by="test_lanes_moved::test_after_outputs_have_moved_nothing_older_is_published_again",
     ),
     mutant(
+        "a rewind publishes again what late records may have moved",
+        ("KeepingLanes.after", replace("not any(end.late for end in report.ends)", "True")),
+        killed_by="test_rewound_event_time::test_worlds_in_which_they_once_did",
+    ),
+    mutant(
+        "a rewind publishes again what had been taken before late records",
+        ("Lanes.taken_by", replace("self.frontier if read else None", "None")),
+        killed_by="test_rewound_event_time::test_worlds_in_which_they_once_did",
+    ),
+    mutant(
+        "a rebuild takes at once what receivers have and it has not published again",
+        ("Rebuilding.ahead", replace("self.reached or self.heard", "self.heard or self.reached")),
+        killed_by="test_rewound_event_time::test_worlds_in_which_they_once_did",
+    ),
+    mutant(
         "a rebuild does not ask Kafka's commits whether a batch was published",
         ("progress:_is_published", replace("last.plan_id in committed", "False")),
         killed_by="test_progress::test_a_commit_of_it_proves_that_it_was_published",
