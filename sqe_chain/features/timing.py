@@ -308,7 +308,7 @@ def keep_in_step(env: Environment, part: Part, bounds: Mapping[TopicPartition, B
 
 
 def without_far_ahead(flow: CompiledFlow, last: Plan, part: Part, look: Look) -> Part:
-    """The batch without partitions that have a whole batch waiting, as long as others have more to come.
+    """The batch without partitions that have a whole batch waiting, as long as it reads others.
 
     Args:
         flow: the flow.
@@ -326,7 +326,7 @@ def without_far_ahead(flow: CompiledFlow, last: Plan, part: Part, look: Look) ->
         for planned in part.ranges
         if flow.declared_topic[planned.topic] in flow.gated and planned.tp not in far
     ]
-    if not far or not any(planned.start < look.bounds[planned.tp].stable_end for planned in others):
+    if not far or not any(planned.start < planned.stop for planned in others):
         return part
     return part.with_stops({planned.tp: planned.start for planned in part.ranges if planned.tp in far})
 

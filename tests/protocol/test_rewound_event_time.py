@@ -230,3 +230,23 @@ def test_readers_count_nothing_twice_and_miss_nothing(share: int) -> None:
         results += own
     assert results["rewound"] > WORLDS / 2
     assert results["refused"] > WORLDS / 4
+
+
+def test_before_a_batch_that_was_published_in_part_every_partition_is_read_again() -> None:
+    """One has a whole batch waiting, and the other is read as far as that batch allows."""
+    up = Rehearsal(
+        declared("tumbling", 1, 0), partitions={"raw": 2}, settings=Settings(max_records=2), now_ms=BEGIN_MS
+    )
+    for partition, count in ((0, 7), (1, 4)):
+        for _ in range(count):
+            at_ms = BEGIN_MS + 5 * SECOND * partition
+            up.feed("raw", {"k": "a", "n": 1}, partition=partition, timestamp_ms=at_ms)
+    up.run_until_caught_up()
+    up.rebuild({("raw", 0): 3, ("raw", 1): 3}, republish=True)
+    up.crash(step=5, when="after")
+    up.run_until_crash()
+    up.rebuild({("raw", 0): 0, ("raw", 1): 2}, republish=True)
+    up.run_until_caught_up()
+    up.feed("raw", {"k": "a", "n": 1}, timestamp_ms=BEGIN_MS + 60 * SECOND)
+    up.run_until_caught_up()
+    assert [one.payload_as(dict)["n"] for one in up.published("out")] == [11]
