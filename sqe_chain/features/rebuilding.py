@@ -284,7 +284,7 @@ class AfterRebuild(Feature):
         _verify(self.env, rest, look.bounds)
         then = {planned.tp: planned for planned in rest.ranges}
         ranges = tuple(
-            replace(planned, stop=then[planned.tp].stop, again=then[planned.tp].again)
+            replace(planned, stop=then[planned.tp].stop)
             if planned.tp in then
             else replace(planned, stop=planned.start, again=-1)
             for planned in part.ranges

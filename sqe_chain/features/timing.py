@@ -91,9 +91,12 @@ class Timing(Feature):
     def cut(self, last: Plan, part: Part, look: Look) -> Part:
         """How far it reads and takes inputs, unless that was decided when it was sealed before, or all windows are closed."""
         known = KnownTimes.after(last)
-        if Taken not in part.notes:
+        sealed = part.notes.find(Taken)
+        if sealed is None:
             decide = self._closing_again if Closing in part.notes else self._new
             part = decide(last, part, known, look)
+        elif part.sealed is not None:  # more may wait than waited then
+            part = self._up_to(part, known, sealed)
         decided = Taken in part.notes or Closing in part.notes
         return self._with_times(part, known) if decided else part
 
