@@ -83,7 +83,7 @@ class Rebuild:
             PlanMismatch: receivers may have a part of what is to be published again, and the new declaration gives it otherwise.
             Superseded: another run has claimed the flow.
             ConfigurationError: the flow keeps no states or reads files, `to` lies beyond what it has read, or `republish`
-                before outputs moved to other lanes, or before late inputs.
+                before outputs moved, or before late inputs.
         """
         env = self.env
         check_no_files(env.flow)
