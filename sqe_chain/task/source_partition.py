@@ -96,7 +96,8 @@ class SourcePartition:
             taking = job.sections.find(Taking)
             if taking is not None and self.node.topics[0] in flow.gated:
                 # A static table has no times: in each batch its changes come before all values.
-                before, last = (None, None) if self.node.static else (taking.before, taking.last)
+                before = None if self.node.static else taking.before
+                last = None if self.node.static else taking.last
                 self._gate = Gate(read.topic, read.partition, before, taking.frontier, guard, last)
         # An attempt that fails must leave the plan's marks as they are.
         self.marks = marks = portion.marks.copy()
