@@ -225,12 +225,18 @@ MUTANTS: Final = (
         (
             "claim:release",
             replace(
-                "replace(home, run_id='', owner='')",
-                "replace(home, run_id='', owner='', number=-1, plan_id='')",
+                "replace(home, run_id='', owner=owner)",
+                "replace(home, run_id='', owner=owner, number=-1, plan_id='')",
             ),
         ),
         killed_by="test_standby::test_a_standby_takes_over_at_once_when_the_claim_is_given_back",
         schedules=100,
+    ),
+    mutant(
+        "a rebuild that is killed lets runs start on what is half forgotten",
+        ("claim:release", replace("home.owner if is_being_forgotten(home) else ''", "''")),
+        killed_by="test_forgetting::test_a_rebuild_that_is_killed_leaves_a_flow_half_forgotten_until_it_has_cut_over",
+        schedules=0,
     ),
     mutant(
         "a header that is created with the last plan is at it already",
