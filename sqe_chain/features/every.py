@@ -9,7 +9,7 @@ from sqe_chain.features.closing import ClosingWindows
 from sqe_chain.features.dead_letter_commits import DeadLetterCommits
 from sqe_chain.features.file_inputs import FileInputs
 from sqe_chain.features.first_stage import FirstStage
-from sqe_chain.features.lanes import KeepingLanes
+from sqe_chain.features.lanes import KeepingLanes, LateInputs
 from sqe_chain.features.locations import WritingLocations
 from sqe_chain.features.overwriting import Overwriting
 from sqe_chain.features.parking import ParkingInputs
@@ -34,6 +34,7 @@ FEATURES: Final = (
     ClosingWindows,
     AfterRebuild,
     KeepingLanes,
+    LateInputs,
     FirstStage,
     ParkingInputs,
     Timing,

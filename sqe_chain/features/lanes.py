@@ -158,6 +158,17 @@ class KeepingLanes(Feature):
         reached = behind.reached or EventTime.of(last)
         return Lanes.of(last).moved(published, reached.frontier)
 
+
+class LateInputs(Feature):
+    """Flows whose results go out under the input that has moved event time, in the steps of a run."""
+
+    name = Lanes.name
+
+    @property
+    def declared(self) -> bool:
+        """It takes inputs in the order of their times."""
+        return bool(self.env.flow.gated and self.env.flow.outputs)
+
     def after(self, last: Plan, part: Part, report: Report) -> Lanes | None:
         """Late inputs were taken: what was published up to here comes otherwise if it is published again."""
         if part.silent or not any(end.late for end in report.ends):

@@ -216,6 +216,13 @@ def ends_silence(last: Plan, part: Part) -> bool:
     return silent and not is_behind(before.ahead(silent=True), frontier_after(last, part))
 
 
+def ends_with(last: Plan, part: Part) -> Reached | None:
+    """How far event time had come before, if a batch is the last one that takes inputs again; else None."""
+    before = Rebuilding.of(last)
+    ends = ends_silence(last, part) or (before.takes_again and not heard_after(last, part))
+    return before.ahead(silent=part.silent) if ends else None
+
+
 def _is_silent(last: Plan) -> bool:
     """Whether the next batch reads only what was published before, and takes only what was taken before."""
     behind = Rebuilding.of(last)

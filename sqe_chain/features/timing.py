@@ -33,7 +33,7 @@ from sqe_chain.features.event_times import (
 from sqe_chain.features.holding import Holding
 from sqe_chain.features.idle import IdleWriters
 from sqe_chain.features.lanes import Lanes
-from sqe_chain.features.rebuilding import Rebuilding, ends_silence, heard_after, is_behind
+from sqe_chain.features.rebuilding import Rebuilding, ends_with, is_behind
 from sqe_chain.features.ticking import is_timer_due
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import TopicIdPartition
@@ -218,18 +218,17 @@ class Timing(Feature):
         """What outputs promise, and which inputs are taken."""
         taken, frontier = part.notes.find(Taken) or Taken(), EventTime.of(before).frontier
         promised = watermarks_of(self.env.flow, progress_of(taken.times), frontier)
-        last = last_of(gated_times(self.env.flow, EventTime.of(before).times), frontier)
+        last = frontier and last_of(gated_times(self.env.flow, EventTime.of(before).times), frontier)
         return Taking(promised, taken.frontier, frontier, last)
 
     # ------------------------------------------------------------------ after a batch
 
     def after(self, last: Plan, part: Part, report: Report) -> EventTime:
         """How far event time has come."""
-        flow, before, behind = self.env.flow, EventTime.of(last), Rebuilding.of(last)
+        flow, before = self.env.flow, EventTime.of(last)
         times = times_after(last, report) if flow.timed else {}
         gated = gated_times(flow, times)
-        ends = ends_silence(last, part) or (behind.takes_again and not heard_after(last, part))
-        ahead = behind.ahead(silent=part.silent) if ends else None
+        ahead = ends_with(last, part) if Rebuilding.name in last.sections else None
         if ahead is not None:
             # So that what is promised from now on is what was promised after it.
             times |= {

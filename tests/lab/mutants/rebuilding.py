@@ -63,7 +63,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "a rewind publishes again what late records may have moved",
-        ("KeepingLanes.after", replace("not any(end.late for end in report.ends)", "True")),
+        ("LateInputs.after", replace("not any(end.late for end in report.ends)", "True")),
         killed_by="test_rewound_event_time::test_worlds_in_which_they_once_did",
     ),
     mutant(
