@@ -88,7 +88,7 @@ def recover(files: Files, wanted: Identity, *, accept_loss: bool) -> RecoveredLo
     segments, spare = _needed(segments, position)
     reached = segments[-1].end if segments else 0
     end = max(reached, position.durable, position.published, *(after for _, after in identity.losses))
-    losses = _losses(segments, position.published, end, identity.losses)
+    losses = _losses(segments, position.published, reached, end, identity.losses)
     if losses:
         if not accept_loss:
             raise _lost(files, losses, reached, end)
@@ -171,7 +171,7 @@ def _scan(files: Files, segment: Segment, durable: int | None = None) -> list[in
 
 
 def _losses(
-    segments: list[Segment], published: int, end: int, known: tuple[tuple[int, int], ...]
+    segments: list[Segment], published: int, reached: int, end: int, known: tuple[tuple[int, int], ...]
 ) -> list[tuple[int, int]]:
     """The offsets of records that should be there and are not, and were not given up before.
 
@@ -182,7 +182,7 @@ def _losses(
         if segment.base > expected:
             losses.append((expected, segment.base))
         expected = max(expected, segment.end)
-    if end > (segments[-1].end if segments else 0):
+    if end > reached:
         losses.append((expected, end))
     return [loss for loss in losses if not any(first <= loss[0] and loss[1] <= last for first, last in known)]
 

@@ -323,13 +323,17 @@ def test_each_kind_of_finding_is_planted() -> None:
     assert KINDS.keys() - PLANTED.keys() - AT_A_REPUBLISHER.keys() == elsewhere
 
 
-def test_the_partition_that_holds_back_event_time_is_named() -> None:
+def by_minutes() -> CompiledFlow:
     flow = Flow("totals", state_partitions=2, poison="dead_letter")
     windows = flow.source("numbers", Int64Value).windowed(
         "minutes", Tumbling(60_000), key=key_of, state=Int64Value, fold=add
     )
     windows.to("sums", partitions=1)
-    world = World.make(flow.compile())
+    return flow.compile()
+
+
+def test_the_partition_that_holds_back_event_time_is_named() -> None:
+    world = World.make(by_minutes())
     assert world.examine() == []
     world.service.feed("numbers", Int64Value(value=1), partition=1, timestamp_ms=2_000)
     for minute in range(3):
@@ -410,12 +414,7 @@ def test_a_raw_input_that_was_created_again_is_another_root() -> None:
 
 
 def test_records_that_wait_for_event_time_are_needed() -> None:
-    flow = Flow("totals", state_partitions=2, poison="dead_letter")
-    windows = flow.source("numbers", Int64Value).windowed(
-        "minutes", Tumbling(60_000), key=key_of, state=Int64Value, fold=add
-    )
-    windows.to("sums", partitions=1)
-    world = World.make(flow.compile())
+    world = World.make(by_minutes())
     for minute in range(3):
         world.service.feed("numbers", Int64Value(value=1), partition=0, timestamp_ms=minute * 60_000)
     world.service.batch()
