@@ -23,10 +23,11 @@ from sqe_chain.errors.safe_text import one_line
 from sqe_chain.features.readers import read_record
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.dead_letter_replay import DeadLetterReplay, ReplayResult
-from sqe_chain.operations.dead_letters import DeadLetter, Selection, parse_dead_letter
+from sqe_chain.operations.dead_letters import Selection
 from sqe_chain.ports import Log, Message, Range
 from sqe_chain.protocol.stored_plans import kept_plans, never_run
 from sqe_chain.runtime.connecting import open_log, open_stores
+from sqe_chain.task.dead_letters import DeadLetter, parse_dead_letter
 
 app = typer.Typer(no_args_is_help=True, help="Inputs that a flow has skipped and kept: dead-letter records.")
 

@@ -138,27 +138,29 @@ def publish_blocks(log: Log, portions: Sequence[Portion], blocks: Iterable[Block
     Raises:
         RecreatedTopic: an input was created again, or is gone.
     """
-    report, held = Report(), list[Output]()
+    report, held, writer = Report(), list[Output](), log.writer()
 
-    def checked() -> list[Output]:
-        nonlocal held
+    def write_held() -> None:
         now = log.topic_ids({portion.read.topic for portion in portions})
         for portion in portions:
             check_read_id(portion.read.topic, portion.read.topic_id, now.get(portion.read.topic))
-        held, records = [], held
-        return records
+        writer.write(held)
+        held.clear()
 
-    def outputs() -> Iterator[Sequence[Output]]:
+    try:
         for block in blocks:
             if isinstance(block, Outputs):
                 held.extend(block.records)
-                if len(held) >= _HELD:
-                    yield checked()
+                if block.first or len(held) >= _HELD:
+                    write_held()
+                if block.first:
+                    writer.flush()
             elif isinstance(block, Report):
                 report.add(block)
-        yield checked()
-
-    publish(log, outputs())
+        write_held()
+        writer.flush()
+    finally:
+        writer.close()
     return report
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.operations.dead_letters import DeadLetter
 from sqe_chain.ports import Commit
 from sqe_chain.protocol.inputs import METADATA_LENGTH, parse_metadata
+from sqe_chain.task.dead_letters import DeadLetter
 
 Spans = tuple[tuple[int, int], ...]
 """Offsets as pairs of first and next, in order, apart from each other."""

@@ -23,12 +23,11 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.dead_letter_progress import Progress
 from sqe_chain.operations.dead_letters import (
     CannotBeSentError,
-    DeadLetter,
     DeadLetterTargets,
     Selection,
-    parse_dead_letter,
 )
 from sqe_chain.ports import Commit, Log, Message, Output, Range, TopicPartition
+from sqe_chain.task.dead_letters import DeadLetter, parse_dead_letter
 
 CHUNK = 500
 """Records sent between two commits."""

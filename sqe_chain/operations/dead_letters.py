@@ -14,70 +14,11 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import SourceNode
 from sqe_chain.operations.patterns import RecordPatterns
-from sqe_chain.ports import Headers, Message, Output, Range, TopicInfo
+from sqe_chain.ports import Message, Output, Range, TopicInfo
+from sqe_chain.task.dead_letters import DeadLetter
 from sqe_chain.task.target import RECORD_OVERHEAD, headers_size
 
-FIRST_REASON = "sqe-flow"
-"""The first header that a flow adds to an input that it skips; those before it are the input's own."""
 _FOLD_AGAIN = "fold the inputs again with the right code: sqe-chain rebuild, or rewind"
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """What the headers of a dead-letter record hold: the flow that skipped an input, where it read it, why, and the input's own headers.
-
-    Attributes:
-        topic_id: id of the input's topic, 16 bytes.
-        lane: its lane there, hexadecimal.
-        position: its position on the lane; empty where that is not known.
-    """
-
-    flow: str
-    topic: str
-    topic_id: bytes
-    partition: int
-    offset: int
-    lane: str
-    position: bytes
-    error: str
-    text: str
-    headers: Headers
-
-    @property
-    def coordinates(self) -> tuple[bytes, int, int]:
-        """Topic id, partition and offset of the input."""
-        return self.topic_id, self.partition, self.offset
-
-    def __str__(self) -> str:
-        """Where the flow read it: ``topic[partition]@offset``."""
-        return f"{self.topic}[{self.partition}]@{self.offset}"
-
-
-def parse_dead_letter(message: Message) -> DeadLetter | None:
-    """The headers of a message as those of a dead-letter record; None: the message is something else.
-
-    If flows skipped the input twice, those of the last time.
-    """
-    headers = list(message.headers() or ())
-    starts = [index for index, (name, _) in enumerate(headers) if name == FIRST_REASON]
-    if not starts:
-        return None
-    texts = {name: (value or b"").decode(errors="replace") for name, value in headers[starts[-1] :]}
-    try:
-        return DeadLetter(
-            texts["sqe-flow"],
-            texts["sqe-topic"],
-            bytes.fromhex(texts["sqe-topic-id"]),
-            int(texts["sqe-partition"]),
-            int(texts["sqe-offset"]),
-            texts["sqe-lane"],
-            bytes.fromhex(texts["sqe-position"]),
-            texts["sqe-error"],
-            texts["sqe-text"],
-            headers[: starts[-1]],
-        )
-    except (KeyError, ValueError):
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +35,7 @@ class Selection(RecordPatterns):
 
     def takes(self, dead: DeadLetter, message: Message) -> bool:
         """Whether a record is one of them."""
-        at_ms = message.timestamp()[1]
+        at_ms = dead.timestamp_ms
         return (
             self.match(dead.error, message.key())
             and (self.since_ms is None or at_ms >= self.since_ms)
@@ -175,7 +116,7 @@ class DeadLetterTargets:
                 f"it has {size} bytes, topic {topic!r} accepts {info.max_message_bytes} (max.message.bytes)"
             )
         headers = passed_on(dead.headers, carrier="value") or None
-        return topic, dead.partition % info.partitions, key, value, headers, message.timestamp()[1]
+        return topic, dead.partition % info.partitions, key, value, headers, dead.timestamp_ms
 
     def check(self, topic: str) -> SourceNode:
         """Check that readers of a topic recognise repetitions; returns its source.
@@ -209,7 +150,7 @@ def _head_of(source: SourceNode | None, dead: DeadLetter, message: Message) -> E
         )
     if value is None:
         raise CannotBeSentError("it has no value")
-    head = EnvelopeHead(type=source.codec.type_name, payload=value, timestamp_ms=message.timestamp()[1])
+    head = EnvelopeHead(type=source.codec.type_name, payload=value, timestamp_ms=dead.timestamp_ms)
     key = message.key()
     if key is not None:
         head.key = key

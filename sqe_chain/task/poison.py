@@ -21,7 +21,6 @@ from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import Node, StageNode
 from sqe_chain.flow.stored import named_key
 from sqe_chain.flow.units import unpack_key_and_id
-from sqe_chain.ports import Output
 from sqe_chain.stages.user_code import UserCodeError
 from sqe_chain.task.compiler import got
 from sqe_chain.task.exclusion import TEXT_LIMIT, Exclusion
@@ -88,30 +87,6 @@ def exclusion_of(
     where += value and f" ({value})"
     kept = text[: TEXT_LIMIT - len(where)] + where
     return Exclusion(tp.topic, tp.partition, origin.offset, flow.poison, name, kept[:TEXT_LIMIT])
-
-
-def dead_letter(flow: CompiledFlow, origin: Origin, exclusion: Exclusion) -> Output:
-    """The record that keeps a skipped input: key and value unchanged, the reason in headers."""
-    message = origin.message
-    if message is None:
-        raise AssertionError("a dead-letter record is made where its message was read")
-    tp = origin.tp
-    reasons = {
-        "sqe-flow": flow.declared_name,
-        "sqe-topic": tp.topic,
-        "sqe-topic-id": tp.topic_id.hex(),
-        "sqe-partition": str(tp.partition),
-        "sqe-offset": str(origin.offset),
-        "sqe-lane": f"{origin.lane:016x}",
-        "sqe-position": origin.position.hex(),
-        "sqe-timestamp": str(message.timestamp()[1]),
-        "sqe-error": exclusion.error,
-        "sqe-text": exclusion.text,
-    }
-    headers = [*(message.headers() or []), *((name, text.encode()) for name, text in reasons.items())]
-    partition = tp.partition % flow.dead_letter_partitions
-    timestamp_ms = message.timestamp()[1]
-    return flow.dead_letter_topic, partition, message.key(), message.value(), headers, timestamp_ms
 
 
 def place_of(

@@ -74,6 +74,9 @@ class Reading:
                 self._traces.read(records, inputs.tp)
             yield from self._drain(inputs)
         self.report.ends.append(inputs.finish())
+        # Whoever reads an output of a later input will never count the skipped one on this lane. So its record comes first.
+        if inputs.letters:
+            yield taken(inputs.letters, self.report, first=True)
         if inputs.outputs:
             yield taken(inputs.outputs, self.report)
         self.report.excluded += inputs.excluded
@@ -91,7 +94,7 @@ class Reading:
         yield self.report
 
     def _drain(self, inputs: SourcePartition) -> Iterator[Block]:
-        if inputs.outputs:
+        if inputs.outputs and not inputs.letters:
             yield taken(inputs.outputs, self.report)
         for stage in self._first:
             if self._level is not None:

@@ -217,9 +217,14 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Records to publish, in order."""
+    """Records to publish, in order.
+
+    Attributes:
+        first: they must be acknowledged before anything that follows is sent.
+    """
 
     records: list[Output]
+    first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,9 +250,9 @@ Stores = Callable[[StageNode], StateStore]
 """Gives the store of a stage."""
 
 
-def taken(records: list[Output], report: Report) -> Outputs:
-    """Records that are ready, counted in the report; the list is empty afterwards."""
-    ready = Outputs(records.copy())
+def taken(records: list[Output], report: Report, *, first: bool = False) -> Outputs:
+    """Records that are ready, counted in the report; the list is empty afterwards. For `first` see `Outputs`."""
+    ready = Outputs(records.copy(), first)
     records.clear()
     report.outputs += len(ready.records)
     report.output_size += sum([len(record[3]) for record in ready.records if record[3]])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from sqe_chain.chain import read_lane
 from sqe_chain.errors import (
@@ -22,6 +22,7 @@ from sqe_chain.flow.units import UnitRun
 from sqe_chain.ports import Message, Output
 from sqe_chain.task.collector import Collector
 from sqe_chain.task.compiler import Compiler
+from sqe_chain.task.dead_letters import dead_letter
 from sqe_chain.task.deciding import Deciding
 from sqe_chain.task.event_times import guard_of
 from sqe_chain.task.exclusion import Exclusion, SkipLimit
@@ -30,15 +31,12 @@ from sqe_chain.task.gate import Gate, TimeFacts
 from sqe_chain.task.inputs import stretches
 from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.parking import Discarded, Following, ParkedKeys, ParkedRecord, discarded
-from sqe_chain.task.poison import Judged, dead_letter, exclusion_of
+from sqe_chain.task.poison import Judged, exclusion_of
 from sqe_chain.task.records import Records
 from sqe_chain.task.results import Job, PartitionEnd, Portion
 from sqe_chain.task.shuffling import Shuffle, ShuffledUnits
 from sqe_chain.task.source_times import SourceTimes, give_times, taken_by_time, without_replays
 from sqe_chain.task.target import RECORD_OVERHEAD, headers_size
-
-_LETTERS_HELD: Final = 10_000
-"""Dead-letter records that are held back at most."""
 
 
 class SourcePartition:
@@ -52,8 +50,8 @@ class SourcePartition:
         lanes: lane as envelopes state it -> the lane that marks use; those seen so far.
         skipped: offset -> why it is skipped, known before this attempt.
         excluded: inputs newly skipped.
-        outputs: records to publish so far; the caller takes them and clears the list. Dead-letter records come last, when
-            their number is known.
+        outputs: records to publish so far; the caller takes them and clears the list.
+        letters: dead-letter records of the inputs that are skipped, complete when the partition is finished.
     """
 
     def __init__(
@@ -82,7 +80,7 @@ class SourcePartition:
         decode: Any = self.node.maker if self.node.codec is None else self.node.codec.decode
         self._decode: Callable[..., Any] = decode
         self._skip_limit = job.sections.find(SkipLimit)
-        self._letters: list[Output] = []
+        self.letters: list[Output] = []
         self.skipped = {exclusion.offset: exclusion for exclusion in portion.exclusions}
         self.lanes: dict[int, int] = {}
         self.excluded: list[Exclusion] = []
@@ -181,9 +179,6 @@ class SourcePartition:
         self._work_through(records)
         if self._times is not None and self._gate is None:
             self._times.observe(*(facts or [self._times.facts(records, records.given_ms)]))
-        # They wait until the limit on skipped records has seen the whole partition, unless that takes too much memory.
-        if len(self._letters) > _LETTERS_HELD:
-            self._release_letters()
         self._end.records += len(records.messages)
         self._end.replays += replays
 
@@ -211,22 +206,17 @@ class SourcePartition:
         return blocks
 
     def finish(self) -> PartitionEnd:
-        """The end of the partition, after its last record; the dead-letter records are among the outputs now.
+        """The end of the partition, after its last record.
 
         Raises:
             TooManyExcluded: the poison policy would skip more than it may.
         """
-        self._release_letters()
+        if self._skip_limit is not None:
+            self._skip_limit.check(self.flow.name, self.excluded, self._end.records - self._end.replays)
         self._end.marks = self.marks.copy()
         if self._times is not None:
             self._end.times, self._end.late = self._times.times, self._times.late
         return self._end
-
-    def _release_letters(self) -> None:
-        if self._skip_limit is not None:
-            self._skip_limit.check(self.flow.name, self.excluded, self._end.records - self._end.replays)
-        self.outputs += self._letters
-        self._letters.clear()
 
     def _origin(self, number: int) -> Origin:
         return self._records.origin(number)
@@ -367,4 +357,4 @@ class SourcePartition:
                 f"{origin} cannot be processed ({exclusion.error}). Its dead-letter record has {size} bytes with the "
                 f"headers that explain it, topic {topic!r} accepts {limit} (max.message.bytes). Raise that"
             )
-        self._letters.append(letter)
+        self.letters.append(letter)

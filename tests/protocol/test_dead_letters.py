@@ -18,9 +18,9 @@ from sqe_chain.errors import ConfigurationError, ServiceStopped
 from sqe_chain.features.dead_letter_commits import RENEW_MS
 from sqe_chain.flow import Flow
 from sqe_chain.operations.dead_letter_replay import CHUNK, DeadLetterReplay, ReplayResult
-from sqe_chain.operations.dead_letters import parse_dead_letter
 from sqe_chain.ports import Commit, Log
 from sqe_chain.protocol.settings import Settings
+from sqe_chain.task.dead_letters import parse_dead_letter
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash, FaultScript, PortCall
 from sqe_chain.testing.faulty_ports import faulty_log

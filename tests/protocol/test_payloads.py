@@ -19,9 +19,9 @@ from sqe_chain import Flow, read, wrap
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import ChangedType, FlowError, PoisonError
 from sqe_chain.operations.dead_letter_replay import DeadLetterReplay
-from sqe_chain.operations.dead_letters import parse_dead_letter
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
+from sqe_chain.task.dead_letters import parse_dead_letter
 from sqe_chain.testing import Rehearsal
 
 

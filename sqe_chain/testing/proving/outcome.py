@@ -11,7 +11,7 @@ from sqe_chain.envelope.message import read
 from sqe_chain.envelope.replays import ReplayFilter
 from sqe_chain.flow.nodes import Node, OutputNode, StageNode
 from sqe_chain.flow.stage_kind import Side
-from sqe_chain.operations.dead_letters import parse_dead_letter
+from sqe_chain.task.dead_letters import parse_dead_letter
 from sqe_chain.testing.invariants import Violation
 from sqe_chain.testing.proving.contents import content_of, shown
 from sqe_chain.testing.rehearsal import Rehearsal

@@ -1,0 +1,99 @@
+"""Dead-letter records: how an input that cannot be processed is kept, and what is read of that later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.context import Origin
+from sqe_chain.ports import Headers, Message, Output
+from sqe_chain.task.exclusion import Exclusion
+
+FIRST_REASON: Final = "sqe-flow"
+"""The first header that a flow adds to an input that it skips; those before it are the input's own."""
+
+
+def dead_letter(flow: CompiledFlow, origin: Origin, exclusion: Exclusion) -> Output:
+    """The record that keeps a skipped input: key and value unchanged, the reason in headers."""
+    message = origin.message
+    if message is None:
+        raise AssertionError("a dead-letter record is made where its message was read")
+    tp = origin.tp
+    reasons = {
+        "sqe-flow": flow.declared_name,
+        "sqe-topic": tp.topic,
+        "sqe-topic-id": tp.topic_id.hex(),
+        "sqe-partition": str(tp.partition),
+        "sqe-offset": str(origin.offset),
+        "sqe-lane": f"{origin.lane:016x}",
+        "sqe-position": origin.position.hex(),
+        "sqe-timestamp": str(message.timestamp()[1]),
+        "sqe-error": exclusion.error,
+        "sqe-text": exclusion.text,
+    }
+    headers = [*(message.headers() or []), *((name, text.encode()) for name, text in reasons.items())]
+    partition = tp.partition % flow.dead_letter_partitions
+    # The time of sending: a topic that deletes by time would delete the record of an old event at once.
+    return flow.dead_letter_topic, partition, message.key(), message.value(), headers, 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """What the headers of a dead-letter record hold: the flow that skipped an input, where it read it, why, and the input's own headers.
+
+    Attributes:
+        topic_id: id of the input's topic, 16 bytes.
+        lane: its lane there, hexadecimal.
+        position: its position on the lane; empty where that is not known.
+        timestamp_ms: the record's own time, milliseconds since 1970; -1: it had none.
+    """
+
+    flow: str
+    topic: str
+    topic_id: bytes
+    partition: int
+    offset: int
+    lane: str
+    position: bytes
+    timestamp_ms: int
+    error: str
+    text: str
+    headers: Headers
+
+    @property
+    def coordinates(self) -> tuple[bytes, int, int]:
+        """Topic id, partition and offset of the input."""
+        return self.topic_id, self.partition, self.offset
+
+    def __str__(self) -> str:
+        """Where the flow read it: ``topic[partition]@offset``."""
+        return f"{self.topic}[{self.partition}]@{self.offset}"
+
+
+def parse_dead_letter(message: Message) -> DeadLetter | None:
+    """The headers of a message as those of a dead-letter record; None: the message is something else.
+
+    If flows skipped the input twice, those of the last time.
+    """
+    headers = list(message.headers() or ())
+    starts = [index for index, (name, _) in enumerate(headers) if name == FIRST_REASON]
+    if not starts:
+        return None
+    texts = {name: (value or b"").decode(errors="replace") for name, value in headers[starts[-1] :]}
+    try:
+        return DeadLetter(
+            texts["sqe-flow"],
+            texts["sqe-topic"],
+            bytes.fromhex(texts["sqe-topic-id"]),
+            int(texts["sqe-partition"]),
+            int(texts["sqe-offset"]),
+            texts["sqe-lane"],
+            bytes.fromhex(texts["sqe-position"]),
+            int(texts["sqe-timestamp"]),
+            texts["sqe-error"],
+            texts["sqe-text"],
+            headers[: starts[-1]],
+        )
+    except (KeyError, ValueError):
+        return None
