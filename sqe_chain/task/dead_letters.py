@@ -13,6 +13,9 @@ from sqe_chain.task.exclusion import Exclusion
 FIRST_REASON: Final = "sqe-flow"
 """The first header that a flow adds to an input that it skips; those before it are the input's own."""
 
+Identity = tuple[int, bytes]
+"""Of an input: its lane as its reader sees it, and its position there. If nobody can read them: 0, and where it was read."""
+
 
 def dead_letter(flow: CompiledFlow, origin: Origin, exclusion: Exclusion) -> Output:
     """The record that keeps a skipped input: key and value unchanged, the reason in headers."""
@@ -47,6 +50,9 @@ class DeadLetter:
         lane: its lane there, hexadecimal.
         position: its position on the lane; empty where that is not known.
         timestamp_ms: the record's own time, milliseconds since 1970; -1: it had none.
+        number: how many dead-letter records of the same input partition the flow had made before; None: an older version made it.
+        after: where its partition of the dead-letter topic ended when its batch was sealed; None: an older version made it.
+        unsure: nobody knows whether the input was published before it failed.
     """
 
     flow: str
@@ -60,6 +66,21 @@ class DeadLetter:
     error: str
     text: str
     headers: Headers
+    number: int | None = None
+    after: int | None = None
+    unsure: bool = False
+
+    @property
+    def identity(self) -> Identity:
+        """What it is known by, wherever it comes again."""
+        if self.readable:
+            return int(self.lane, 16), self.position
+        return 0, self.topic_id + self.partition.to_bytes(4, "big") + self.offset.to_bytes(8, "big")
+
+    @property
+    def readable(self) -> bool:
+        """Whether its envelope can be read, so that its lane is known. Else it has only the place where it was read."""
+        return bool(self.position)
 
     @property
     def coordinates(self) -> tuple[bytes, int, int]:
@@ -94,6 +115,9 @@ def parse_dead_letter(message: Message) -> DeadLetter | None:
             texts["sqe-error"],
             texts["sqe-text"],
             headers[: starts[-1]],
+            int(texts["sqe-number"]) if "sqe-number" in texts else None,
+            int(texts["sqe-after"]) if "sqe-after" in texts else None,
+            "sqe-unsure" in texts,
         )
     except (KeyError, ValueError):
         return None
