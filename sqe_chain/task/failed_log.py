@@ -9,7 +9,7 @@ says that all outputs of a release are published. Retention takes prefixes, so n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -205,13 +205,20 @@ def read_failed_log(log: Log, flow: str, info: TopicInfo, partition: int, bounds
     """One partition of a dead-letter topic, as it is now."""
     begin, end = bounds.begin, bounds.stable_end
     known = FailedLog(flow, info.name, info.topic_id, partition, begin, begin)
-    for message in _messages(log, Range(info.name, info.topic_id, partition, begin, end)):
-        known.add(message)
-    known.end = end
+    _read_to(log, known, end)
     return known
 
 
-def _messages(log: Log, read: Range) -> Iterator[Message]:
-    blocks: Iterable[Sequence[Message]] = log.read(read) if read.stop > read.start else ()
+def read_on(log: Log, known: FailedLog) -> None:
+    """Take in what was appended since."""
+    tp = known.topic, known.partition
+    _read_to(log, known, log.bounds([tp])[tp].stable_end)
+
+
+def _read_to(log: Log, known: FailedLog, end: int) -> None:
+    read = Range(known.topic, known.topic_id, known.partition, known.end, end)
+    blocks: Iterable[Sequence[Message]] = log.read(read) if end > known.end else ()
     for block in blocks:
-        yield from block
+        for message in block:
+            known.add(message)
+    known.end = max(end, known.end)

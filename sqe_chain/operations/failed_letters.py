@@ -1,0 +1,321 @@
+"""Releases or discards what a flow without stages has skipped: its dead-letter topic is the log of what was decided.
+
+A release processes the letters with the code of now, as if the flow read them where it did, and publishes what they give on lanes
+of its own. The order is: process, append the decision with a digest of all outputs, read the topic again, publish, append `done`.
+Whoever finds a decision that holds and is not done makes the same outputs of it, and publishes them again: receivers take that for
+replays. So it may be killed and repeated, and several may run at once. What fails again stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Final, NoReturn
+
+from sqe_chain.engines.task import publish
+from sqe_chain.errors import ConfigurationError, PlanMismatch, ServiceStopped
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.operations.failed import (
+    UNDECIDED,
+    DiscardResult,
+    FailedRecord,
+    FailedSelection,
+    ReleaseResult,
+)
+from sqe_chain.operations.processing_letters import LettersMade, place_of, process_letters
+from sqe_chain.operations.replayed_before import forget_replayed, read_replayed
+from sqe_chain.ports import Log, TopicInfo
+from sqe_chain.protocol import inputs
+from sqe_chain.task.dead_letters import Identity
+from sqe_chain.task.failed_log import (
+    MOST_LETTERS,
+    Decision,
+    DecisionKind,
+    FailedLog,
+    Letter,
+    read_failed_log,
+    read_on,
+)
+from sqe_chain.task.target import RECORD_OVERHEAD
+
+_BYTES_OF_LETTER: Final = 200
+"""What a letter takes of a decision, with its lane and an ordinary position."""
+
+
+@dataclass(slots=True)
+class FailedLetters:
+    """The records that a flow without stages has skipped and kept.
+
+    Args:
+        flow: the flow, with the code of now.
+        log: Kafka.
+        now_ms: gives the time, in milliseconds since 1970.
+        new_name: gives a random name, unique for each release and discard.
+        stopped: whether to end before anything more is decided.
+
+    Raises:
+        ConfigurationError: the flow has stages or reads files, so its plans know these records.
+    """
+
+    flow: CompiledFlow
+    log: Log
+    now_ms: Callable[[], int]
+    new_name: Callable[[], str]
+    stopped: Callable[[], bool] = lambda: False
+    _made: dict[str, LettersMade] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a flow with plans: a decision that only the topic has would be one of two."""
+        if self.flow.keeps_plans:
+            raise ConfigurationError(
+                f"flow {self.flow.name!r} keeps plans, which know what it has skipped. Expected a flow without stages and files"
+            )
+
+    def list(self) -> Iterator[FailedRecord]:
+        """All that the flow has skipped and its dead-letter topic still has, in the order of that topic. Reading disturbs nobody.
+
+        Raises:
+            ConfigurationError: there is no such topic.
+        """
+        info = self._topic()
+        replayed = read_replayed(self.log, self.flow.declared_name, info)
+        for known in self._logs(info):
+            known.decided |= dict.fromkeys(replayed.of(known), replayed.decision)
+            yield from (self._record(known, identity) for identity in known.letters)
+
+    def release(self, selection: FailedSelection = FailedSelection()) -> ReleaseResult:  # noqa: B008 - frozen
+        """Let the selected records count, once; first finish the releases that were interrupted.
+
+        Returns:
+            What became of them. What fails again stays open, and so does what others decide about meanwhile.
+
+        Raises:
+            ConfigurationError: there is no such topic, or a replay by an older version is under way.
+            PlanMismatch: an interrupted release was begun by code that gives something else. Nothing of it was published now.
+            ServiceStopped: letters of an interrupted release are gone.
+            OutputTooLarge, Unavailable: as writers do; run it again.
+        """
+        info, result = self._topic(), ReleaseResult()
+        described = inputs.describe(self.flow, self.log) | {info.name: info}
+        self._take_over(info)
+        for known in self._logs(info):
+            tried = set[Identity]()
+            while True:  # bounded: each round finishes releases, or tries letters that were not tried yet
+                self._finish(known, result)
+                batch = self._next(known, selection, tried, described)
+                if not batch or self.stopped():
+                    break
+                self._begin(known, batch, tried, described, result)
+            self._count_left(known, selection, described, result)
+        return result
+
+    def discard(self, selection: FailedSelection = FailedSelection()) -> DiscardResult:  # noqa: B008 - frozen
+        """Let the selected records never count.
+
+        Raises:
+            ConfigurationError: there is no such topic, or a replay by an older version is under way.
+            Unavailable: as writers do; run it again.
+        """
+        info, discarded, left = self._topic(), 0, 0
+        self._take_over(info)
+        for known in self._logs(info):
+            while not self.stopped():  # bounded: each round decides about letters, or others have
+                chosen = [
+                    identity
+                    for identity in known.letters
+                    if known.status(identity) in {"open", "unsure", "unreadable"}
+                    and selection(self._record(known, identity))
+                ][: _most_letters(info)]
+                if not chosen:
+                    break
+                decision = Decision(
+                    self.flow.declared_name, "discard", tuple(chosen), by=self._new_name(known, "discard")
+                )
+                self._append(known, decision)
+                discarded += len(chosen) if decision.by in known.decisions else 0
+            left += sum(known.status(identity) in UNDECIDED for identity in known.letters)
+        return DiscardResult(discarded, left)
+
+    def _topic(self) -> TopicInfo:
+        topic = self.flow.dead_letter_topic
+        info = self.log.describe([topic]).get(topic)
+        if info is None:
+            raise ConfigurationError(
+                f"there is no topic {topic!r}. Expected the dead-letter topic of flow {self.flow.name!r}, which has sent nothing there"
+            )
+        return info
+
+    def _logs(self, info: TopicInfo) -> Iterator[FailedLog]:
+        """Its partitions, each as it is when it is asked for."""
+        for partition in range(info.partitions):
+            bounds = self.log.bounds([(info.name, partition)])[info.name, partition]
+            yield read_failed_log(self.log, self.flow.declared_name, info, partition, bounds)
+
+    def _record(self, known: FailedLog, identity: Identity) -> FailedRecord:
+        letter = known.letters[identity]
+        dead, message, decision = letter.dead, letter.message, known.decided.get(identity)
+        return FailedRecord(
+            dead.topic,
+            dead.topic_id,
+            dead.partition,
+            dead.offset,
+            *identity,
+            known.status(identity),
+            dead.error,
+            dead.text,
+            message.key(),
+            dead.timestamp_ms,
+            "" if decision is None else decision.by,
+            f"{message.topic()}[{message.partition()}]@{message.offset()}",
+        )
+
+    def _take_over(self, info: TopicInfo) -> None:
+        """Discard what replays by an older version have sent, by decisions as all are; then forget their progress."""
+        replayed = read_replayed(self.log, self.flow.declared_name, info)
+        if not replayed.commits:
+            return
+        for known in self._logs(info):
+            sent, most = replayed.of(known), _most_letters(info)
+            for begin in range(0, len(sent), most):
+                letters = tuple(sent[begin : begin + most])
+                self._append(known, replace(replayed.decision, letters=letters))
+        forget_replayed(self.log, self.flow.declared_name)
+
+    def _next(
+        self,
+        known: FailedLog,
+        selection: FailedSelection,
+        tried: set[Identity],
+        described: dict[str, TopicInfo],
+    ) -> Sequence[Letter]:
+        """The next letters to release together, so that positions rise on each lane as the flow has read them."""
+        batch, most = list[Letter](), _most_letters(described[known.topic])
+        positions, places = dict[int, bytes](), set[tuple[str, int, int]]()
+        for identity in sorted(known.letters, key=lambda own: place_of(known.letters[own])):
+            lane, position = identity
+            letter = known.letters[identity]
+            if (
+                len(batch) == most
+                or identity in tried
+                or known.status(identity) != "open"
+                or self._reason_stuck(letter, described)
+                or not selection(self._record(known, identity))
+            ):
+                continue
+            # After marks were lost, one lane may have been read in another order; then the rest comes with the next release.
+            if position > positions.get(lane, b"") and place_of(letter) not in places:
+                batch.append(letter)
+                positions[lane] = position
+                places.add(place_of(letter))
+        return batch
+
+    def _reason_stuck(self, letter: Letter, described: dict[str, TopicInfo]) -> str:
+        """Why a letter cannot be processed as the flow would have processed it; empty: it can be."""
+        dead = letter.dead
+        if self.flow.source_of[dead.topic] is None:
+            return f"the flow does not read {dead.topic!r} any more"
+        info = described.get(dead.topic)
+        if info is None or info.topic_id != dead.topic_id:
+            return f"{dead.topic!r} was created again since the flow read it"
+        return ""
+
+    def _begin(
+        self,
+        known: FailedLog,
+        batch: Sequence[Letter],
+        tried: set[Identity],
+        described: dict[str, TopicInfo],
+        result: ReleaseResult,
+    ) -> None:
+        """Decide about the letters of a batch that do not fail again; nothing is published yet."""
+        name, clock_ms = self._new_name(known, "release"), self.now_ms()
+        decision = Decision(self.flow.declared_name, "release", (), by=name, clock_ms=clock_ms)
+        made = None
+        while batch:  # bounded: each round has fewer letters
+            made = process_letters(self.flow, batch, decision, described)
+            if not made.failed:
+                break
+            for letter in batch:
+                reason = made.failed.get(place_of(letter))
+                if reason is not None:
+                    tried.add(letter.dead.identity)
+                    result.again += 1
+                    result.note(str(letter.dead), reason)
+            batch = [letter for letter in batch if place_of(letter) not in made.failed]
+        if batch and made is not None:
+            letters = tuple(letter.dead.identity for letter in batch)
+            self._made[name] = made
+            self._append(known, replace(decision, letters=letters, digest=made.digest))
+
+    def _finish(self, known: FailedLog, result: ReleaseResult) -> None:
+        """Publish each release that holds and is not done; `known` must be what the topic has now."""
+        for decision in list(known.releasing.values()):
+            made = self._made.pop(decision.by, None) or self._make_again(known, decision)
+            publish(self.log, [made.outputs])
+            self._append(known, replace(decision, kind="done"))
+            result.released += len(decision.letters)
+            result.outputs += len(made.outputs)
+        self._made.clear()  # another decision came before these
+
+    def _make_again(self, known: FailedLog, decision: Decision) -> LettersMade:
+        at = f"{known.topic}[{known.partition}]@{known.decisions[decision.by]}"
+        letters = [known.letters[own] for own in decision.letters if own in known.letters]
+        if len(letters) < len(decision.letters):
+            raise ServiceStopped(
+                f"release {at} of flow {self.flow.name!r} was interrupted, and {len(decision.letters) - len(letters)} of its "
+                f"{len(decision.letters)} dead-letter records are gone. Expected retention to keep them. Some of them may have been "
+                "published; readers that must know count again from the inputs"
+            ).at(known.topic, known.partition)
+        made = process_letters(self.flow, sorted(letters, key=place_of), decision, {})
+        if made.failed or made.digest != decision.digest:
+            self._refuse(known, at, made)
+        return made
+
+    def _refuse(self, known: FailedLog, at: str, made: LettersMade) -> NoReturn:
+        failed = "".join(
+            f"; {topic}[{partition}]@{offset} fails: {text}"
+            for (topic, partition, offset), text in list(made.failed.items())[:1]
+        )
+        raise PlanMismatch(
+            f"release {at} of flow {self.flow.name!r} was begun by code that gives something else{failed}. Expected that code: some of it may "
+            "have been published. Run the release once with that code; nothing was published now"
+        ).at(known.topic, known.partition)
+
+    def _append(self, known: FailedLog, decision: Decision) -> None:
+        """Append a decision, and read what the topic has now."""
+        publish(self.log, [[decision.output(known.topic, known.partition)]])
+        read_on(self.log, known)
+
+    def _new_name(self, known: FailedLog, kind: DecisionKind) -> str:
+        """A name for a decision: the same for no other one, in whatever cluster."""
+        text = repr((known.topic_id, known.partition, known.end, kind, self.new_name()))
+        return blake2b(text.encode(), digest_size=8).hexdigest()
+
+    def _count_left(
+        self,
+        known: FailedLog,
+        selection: FailedSelection,
+        described: dict[str, TopicInfo],
+        result: ReleaseResult,
+    ) -> None:
+        """Count what is undecided now, and what only a discard can end."""
+        for identity, letter in known.letters.items():
+            status = known.status(identity)
+            result.left += status in UNDECIDED
+            reason = _REASONS.get(status, "") or (status == "open" and self._reason_stuck(letter, described))
+            if reason and selection(self._record(known, identity)):
+                result.stuck += 1
+                result.note(str(letter.dead), reason)
+
+
+_REASONS: Final = {
+    "unsure": "marks did not fit into commits, or a copy was written late, so it may have been published before. Discard it, or give "
+    "the flow a stage",
+    "unreadable": "its envelope cannot be read, so nobody knows whether it is a replay. Discard it",
+}
+
+
+def _most_letters(info: TopicInfo) -> int:
+    """Letters that fit into one decision."""
+    return max(1, min(MOST_LETTERS, (info.max_message_bytes - RECORD_OVERHEAD) // _BYTES_OF_LETTER))

@@ -1,0 +1,120 @@
+"""What dead-letter records give when the flow's code processes them now, as if the flow read them where it did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import groupby
+
+from sqe_chain.engines.task import not_ending
+from sqe_chain.envelope.marks import PartitionMarks
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.nodes import StageNode
+from sqe_chain.ports import Message, Output, Range, StateStore, TopicInfo
+from sqe_chain.protocol import inputs
+from sqe_chain.task.failed_log import Decision, Letter
+from sqe_chain.task.parking import ParkedRecord, Releasing
+from sqe_chain.task.reading import run_serially
+from sqe_chain.task.results import Job, Outputs, Portion, Report, Sections
+from sqe_chain.task.states import Claim, Transition
+
+
+@dataclass(frozen=True, slots=True)
+class LettersMade:
+    """What letters give.
+
+    Attributes:
+        outputs: records to publish, in order.
+        digest: of all of them.
+        failed: why letters have failed, by topic, partition and offset of their inputs.
+    """
+
+    outputs: list[Output]
+    digest: str
+    failed: dict[tuple[str, int, int], str]
+
+
+def process_letters(
+    flow: CompiledFlow, letters: Sequence[Letter], decision: Decision, described: Mapping[str, TopicInfo]
+) -> LettersMade:
+    """What letters give to receivers, on lanes of their own.
+
+    Args:
+        flow: a flow without stages.
+        letters: sorted by `place_of`.
+        decision: names the lanes, and has the time.
+        described: what topics accept; those that are absent are not checked.
+    """
+    portions = [
+        Portion(
+            Range(topic, topic_id, partition, 0, 0),
+            PartitionMarks(topic, topic_id, partition, entered_in_middle=True),
+            parked=tuple(map(parked_record, own)),
+        )
+        for (topic, topic_id, partition), own in groupby(letters, key=_partition_of)
+    ]
+    job = Job(
+        Transition(flow.name, Claim(0, ""), 0, ""),
+        decision.clock_ms,
+        topics=described,
+        compacted=inputs.compacted_topics(described),
+        sections=Sections.of(Releasing((), decision.suffix)),
+    )
+    # Whatever the flow's policy is: what fails again is reported, and gets no second letter.
+    skipping, report, outputs = replace(flow, poison="skip"), Report(), list[Output]()
+    with not_ending():
+        for block in run_serially(skipping, job, portions, _read_nothing, _no_store):
+            if isinstance(block, Outputs):
+                outputs += block.records
+            elif isinstance(block, Report):
+                report.add(block)
+    failed = {
+        (skipped.topic, skipped.partition, skipped.offset): f"{skipped.error}: {skipped.text}"
+        for skipped in report.excluded
+    }
+    return LettersMade(outputs, _digest_of(outputs), failed)
+
+
+def place_of(letter: Letter) -> tuple[str, int, int]:
+    """Topic, partition and offset where the flow has read the input."""
+    return letter.dead.topic, letter.dead.partition, letter.dead.offset
+
+
+def _partition_of(letter: Letter) -> tuple[str, bytes, int]:
+    return letter.dead.topic, letter.dead.topic_id, letter.dead.partition
+
+
+def parked_record(letter: Letter) -> ParkedRecord:
+    """The input as the flow has read it."""
+    dead, message = letter.dead, letter.message
+    # The epoch is part of the position of a record without a chain; of others it says nothing.
+    stored = int.from_bytes(dead.position[:4], "big")
+    return ParkedRecord(
+        (dead.topic, dead.topic_id, dead.partition, dead.offset),
+        stored - 1 if stored else None,
+        1,
+        dead.timestamp_ms,
+        message.key(),
+        message.value(),
+        tuple(dead.headers),
+        dead.error,
+        dead.text,
+        readable=dead.readable,
+    )
+
+
+def _digest_of(outputs: Sequence[Output]) -> str:
+    """A digest of all outputs in their order."""
+    digest = blake2b(digest_size=16)
+    for output in outputs:
+        digest.update(repr(output).encode())
+    return digest.hexdigest()
+
+
+def _read_nothing(_range: Range) -> Sequence[Sequence[Message]]:
+    return ()
+
+
+def _no_store(stage: StageNode) -> StateStore:
+    raise AssertionError(f"flow without stages has stage {stage.name!r}")
