@@ -36,6 +36,7 @@ class ServiceOptions(BatchOptions):
     once: bool = False
     drop: list[str] | None = None
     accept_rollback: bool = False
+    accept_changed_batch: bool = False
     max_bytes: int = DEFAULTS.max_bytes
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"

@@ -8,16 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any, ClassVar, Final, Self
 
 from sqe_chain.chain import MAX_EPOCH, MAX_OFFSET, Link
 from sqe_chain.envelope.marks import PartitionMarks
-from sqe_chain.envelope.message import read
 from sqe_chain.errors import (
     ConfigurationError,
-    EnvelopeError,
     NoCommittedOffset,
     PartitionsMismatch,
     PlanMismatch,
@@ -25,8 +23,9 @@ from sqe_chain.errors import (
 )
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import OutputNode
-from sqe_chain.ports import Bounds, Commit, Message, Range, TopicInfo, TopicPartition
+from sqe_chain.ports import Bounds, Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
+from sqe_chain.protocol.begun import BegunBatch, last_link
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.inputs import METADATA_LENGTH, decode_marks, encode_marks, moved_by, parse_metadata
@@ -54,6 +53,7 @@ class InputProgress:
         marks: what was seen so far, or since a run had to enter the partition in the middle of its lanes.
         moved_by: see `moved_by`, of the commit that this run has begun with.
         published: up to where outputs may have been published before the flow was rewound, or had no commit.
+        begun: the batch that a run has begun there, and perhaps published in part; None: there is none.
     """
 
     offset: int
@@ -62,6 +62,7 @@ class InputProgress:
     marks: PartitionMarks
     moved_by: str = ""
     published: int = 0
+    begun: BegunBatch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +211,11 @@ def check_first_stage(
     flow = env.flow
     for tp in entered.inputs.keys() - {*entered.fresh}:
         meta = parse_metadata(commits[tp])
+        if "begun" in meta:
+            raise PlanMismatch(
+                f"flow {flow.name!r}: a run without stages has begun a batch of {tp[0]}[{tp[1]}] at offset {commits[tp].offset}, and was killed "
+                "in the middle of it. Expected the old declaration: run it with --once, then the new one"
+            ).at(*tp, commits[tp].offset)
         if "outputs" in meta and "marks" not in meta:
             raise NoCommittedOffset(
                 f"flow {flow.name!r}: the marks of {tp[0]}[{tp[1]}] did not fit into its commit: there are too many lanes. A stage would "
@@ -242,18 +248,12 @@ def _last_published(env: Environment, infos: Infos, outputs: Iterable[OutputNode
         for size in _LOOK_BACK:
             begin = max(bound.begin, end - size)
             part = Range(tp[0], infos[tp[0]].topic_id, tp[1], begin, end)
-            links = (_last_link(message) for block in env.log.read_all([part]) for message in block)
+            links = (last_link(message) for block in env.log.read_all([part]) for message in block)
             own = [link for link in links if link is not None and link.output in names][-1:]
             yield from own
             if own or begin == bound.begin:
                 break
             end = begin
-
-
-def _last_link(message: Message) -> Link | None:
-    with suppress(EnvelopeError):
-        return next(reversed(read(message.value(), headers=message.headers()).chain.links), None)
-    return None
 
 
 def _progress_at(
@@ -279,7 +279,8 @@ def _progress_at(
         marks = inputs.new_marks(info, tp[1], entered_in_middle=True)
     epoch = int(str(meta.get("leader_epoch", 0)))
     published = int(str(meta.get("published", 0)))
-    return InputProgress(commit.offset, info.topic_id, epoch, marks, moved_by(commit), published)
+    begun = BegunBatch.from_json(meta["begun"]) if isinstance(meta.get("begun"), dict) else None  # type: ignore[arg-type]
+    return InputProgress(commit.offset, info.topic_id, epoch, marks, moved_by(commit), published, begun)
 
 
 def _check_outputs(flow: CompiledFlow, meta: dict[str, object]) -> None:
@@ -310,8 +311,12 @@ def commit_of(flow: CompiledFlow, progress: InputProgress) -> Commit:
     moved: dict[str, object] = {"rewound": progress.moved_by} if progress.moved_by else {}
     if progress.published > progress.offset:
         moved["published"] = progress.published
+    if progress.begun is not None:
+        moved["begun"] = progress.begun.to_json()
     known = _metadata(flow, progress.topic_id, progress.epoch) | moved
     metadata = json.dumps(known | {"marks": encode_marks(progress.marks)})
+    if len(metadata) > METADATA_LENGTH and progress.begun is not None and progress.begun.ends:
+        return commit_of(flow, replace(progress, begun=replace(progress.begun, ends={})))
     if len(metadata) > METADATA_LENGTH and flow.writes_sqe:
         raise TooManyLanes(
             f"flow {flow.name!r}: the marks of a partition of {progress.marks.topic!r} take {len(metadata)} characters of a "
@@ -328,7 +333,15 @@ def check_metadata(flow: CompiledFlow) -> None:
         ConfigurationError: the names of the outputs are too long.
     """
     length = len(
-        json.dumps(_metadata(flow, bytes(16), MAX_EPOCH) | {"rewound": " " * 16, "published": MAX_OFFSET})
+        json.dumps(
+            _metadata(flow, bytes(16), MAX_EPOCH)
+            | {"rewound": " " * 16, "published": MAX_OFFSET}
+            | {
+                "begun": BegunBatch(
+                    MAX_OFFSET, MAX_OFFSET, dict.fromkeys((node.name for node in flow.outputs), MAX_OFFSET)
+                ).to_json()
+            }
+        )
     )
     if length > METADATA_LENGTH:
         raise ConfigurationError(

@@ -15,6 +15,7 @@ from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ConfigurationError, RecreatedTopic, ServiceStopped
 from sqe_chain.ports import Bounds, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs, same_inputs
+from sqe_chain.protocol.begun import BegunBatch, BegunBatches, output_ends
 from sqe_chain.protocol.committed import (
     InputProgress,
     Recreated,
@@ -28,6 +29,7 @@ from sqe_chain.protocol.events import (
     COMMIT,
     PUBLISH,
     RECOVER,
+    SEAL,
     CaughtUp,
     Committed,
     Notice,
@@ -40,9 +42,12 @@ from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.protocol.same_inputs import DescribedTopics
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import SkipLimit
+from sqe_chain.task.frontier import Taking
 from sqe_chain.task.reading import check_read_id
 from sqe_chain.task.results import Job, Portion, Report, Sections
 from sqe_chain.task.states import Claim, Transition
+
+Infos = Mapping[str, TopicInfo]
 
 RENEW_MS = 5_000
 """How often the commits of all partitions are made again, whether something came or not: Kafka forgets each of them by itself
@@ -58,6 +63,8 @@ class Republisher:
     _inputs: dict[TopicPartition, InputProgress] = field(default_factory=dict)
     _bytes_per_record: float = 100.0
     _renewed_ms: int = 0
+    _ends: dict[TopicPartition, int] = field(default_factory=dict)
+    _ends_ms: int = 0
     _topics: DescribedTopics = field(init=False)
     _skip_limit: SkipLimit = field(init=False)
 
@@ -90,6 +97,7 @@ class Republisher:
             if fresh:
                 self._commit(fresh)
                 env.commits.settle()
+            self._redo(infos)
         result = StartResult(len(self._inputs))
         env.emit(Recovered.of(result))
         return result
@@ -156,8 +164,11 @@ class Republisher:
             for tp, known in self._inputs.items()
             if stops[tp] > known.offset
         ]
+        given = Sections.of(self._skip_limit, *sections)
+        with env.step(SEAL):
+            self._begin(portions, started_ms, infos, given)
         with env.step(PUBLISH):
-            report = self._publish(portions, started_ms, infos, Sections.of(self._skip_limit, *sections))
+            report = self._publish(portions, started_ms, infos, given)
             env.emit(Published(outputs=report.outputs))
         with env.step(COMMIT):
             self._advance(stops, report)
@@ -298,6 +309,43 @@ class Republisher:
         self._skip_limit = self._skip_limit.after(len(report.excluded), report.fresh)
         return report
 
+    def _begin(self, portions: list[Portion], clock_ms: int, infos: Infos, given: Sections) -> None:
+        """Note what the batch is before anything of it is published: see `sqe_chain.protocol.begun`."""
+        env, taking = self.env, given.find(Taking)
+        if not self._ends or abs(clock_ms - self._ends_ms) > RENEW_MS:
+            self._ends, self._ends_ms = output_ends(env, infos), clock_ms
+        promised = {} if taking is None else taking.watermarks
+        for portion in portions:
+            tp = portion.read.topic, portion.read.partition
+            self._inputs[tp].begun = BegunBatch(portion.read.stop, clock_ms, promised, self._ends)
+        self._commit([(portion.read.topic, portion.read.partition) for portion in portions])
+        env.commits.settle()
+
+    def _redo(self, infos: Infos) -> None:
+        """Finish the batches that a run has begun which was killed.
+
+        Raises:
+            PlanMismatch: receivers have something else than the code of now gives.
+            PoisonError: an input cannot be processed.
+        """
+        env = self.env
+        begun = {tp: known.begun for tp, known in self._inputs.items() if known.begun is not None}
+        if not begun:
+            return
+        portions = [
+            Portion(
+                Range(tp[0], known.topic_id, tp[1], known.offset, begun[tp].until, known.epoch), known.marks
+            )
+            for tp, known in self._inputs.items()
+            if tp in begun
+        ]
+        redo = BegunBatches(env, self._skip_limit, infos, portions, begun)
+        report = env.retry.call("publish", partial(inputs.publish, env.flow, env.ports.log, redo.run))
+        env.emit(Published(outputs=report.outputs))
+        self._advance({tp: batch.until for tp, batch in begun.items()}, report)
+        self._commit(list(begun))
+        env.commits.settle()
+
     def _advance(self, stops: dict[TopicPartition, int], report: Report) -> None:
         records, size = 0, report.output_size
         for end in report.ends:
@@ -308,7 +356,7 @@ class Republisher:
         if records:
             self._bytes_per_record = max(16.0, size / records)
         for tp, stop in stops.items():
-            self._inputs[tp].offset = stop
+            self._inputs[tp].offset, self._inputs[tp].begun = stop, None
 
     def _enter(self, infos: dict[str, TopicInfo]) -> list[TopicPartition]:
         """Take up partitions that this run does not know yet.

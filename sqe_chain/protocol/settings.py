@@ -42,11 +42,13 @@ class Once:
     Attributes:
         takeover: claim although another run seems alive.
         accept_rollback: go on although the store went back as a whole.
+        accept_changed_batch: finish a batch that another run has begun although the code of now gives something else.
         drop_stages: stored stages that the flow no longer has and that may be forgotten.
     """
 
     takeover: bool = False
     accept_rollback: bool = False
+    accept_changed_batch: bool = False
     drop_stages: tuple[str, ...] = ()
 
 

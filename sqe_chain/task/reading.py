@@ -74,7 +74,7 @@ class Reading:
                 self._traces.read(records, inputs.tp)
             yield from self._drain(inputs)
         self.report.ends.append(inputs.finish())
-        # Whoever reads an output of a later input will never count the skipped one on this lane. So its record comes first.
+        # A reader that has an output of a later input never counts the skipped one on this lane. So its record comes first.
         if inputs.letters:
             yield taken(inputs.letters, self.report, first=True)
         if inputs.outputs:

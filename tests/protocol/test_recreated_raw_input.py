@@ -97,7 +97,10 @@ def test_a_topic_made_smaller_before_the_commit_is_not_waited_for(flow: Callable
         rehearsal.log.recreate("raw", 1)
         done.append("raw")
 
-    rehearsal.meanwhile(recreate, method="commit")
+    if rehearsal.flow.stages:
+        rehearsal.meanwhile(recreate, method="commit")
+    else:  # its first commit notes what the batch is
+        rehearsal.meanwhile(recreate, method="commit", at=1)
     rehearsal.batch()
     rehearsal.feed("raw", b"4", partition=0)
     rehearsal.run_until_caught_up()

@@ -129,7 +129,7 @@ class Tracing(Observer):
         if len(self._open) != 1:
             return
         outer = self._open[0]
-        outer.reads |= number == PROCESS
+        outer.reads |= number == PROCESS or (number == PUBLISH and not self._flow.keeps_plans)
         if outer.name == START and number == RECOVER:
             self._end_all()
         elif outer.name == BATCH and number == COMMIT:

@@ -29,6 +29,7 @@ from sqe_chain.cli.commands import application
 from sqe_chain.cli.loading import load_module
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.events import CaughtUp, Event, Observer
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime import connecting
 from sqe_chain.runtime.launching import launch
 from sqe_chain.testing import Rehearsal
@@ -247,11 +248,12 @@ def republished(shop: Shop, outputs: int, words: tuple[str, ...]) -> None:
     flow.source("raw", StringValue).flat_map(
         lambda word: [StringValue(value=f"{word.value}{number}") for number in range(outputs)]
     ).to("orders", key=lambda word: word.value, partitions=2)
-    service = Rehearsal(flow, log=shop.log)
+    service = Rehearsal(flow, log=shop.log, settings=Settings().asking(accept_changed_batch=True))
+    again = bool(shop.log.records("orders"))
     if not shop.log.records("raw"):
         for number, word in enumerate(words):
             shop.log.append("raw", 0, wrap(StringValue(value=word), key=None, timestamp_ms=number))
-    service.crash(step=7, when="before")
+    service.crash(step=2 if again else 7, when="after" if again else "before")
     service.run_until_crash()
 
 

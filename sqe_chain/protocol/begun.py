@@ -1,0 +1,250 @@
+"""The batch that a flow without stages has begun: noted in its group's commits before anything of it is published, and redone after a crash.
+
+Receivers may have seen any part of it. So the next run reads the same records, by the same clock, and reads back what
+the run before it published. What receivers have is compared with what the code of now makes of the same records: if that
+differs, nothing is published. An input whose dead-letter record is there stays skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from base64 import b85decode, b85encode
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from sqe_chain.chain import Link
+from sqe_chain.envelope.message import read
+from sqe_chain.errors import EnvelopeError, PlanMismatch, PoisonError
+from sqe_chain.flow.nodes import StageNode
+from sqe_chain.ports import Message, Output, Range, StateStore, TopicInfo, TopicPartition
+from sqe_chain.protocol import inputs
+from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.events import Notice
+from sqe_chain.task.dead_letters import DeadLetter, parse_dead_letter
+from sqe_chain.task.exclusion import Exclusion, SkipLimit
+from sqe_chain.task.frontier import Taking
+from sqe_chain.task.reading import run_serially
+from sqe_chain.task.results import Job, Outputs, Portion, Report, Sections
+from sqe_chain.task.states import Claim, Transition
+
+Infos = Mapping[str, TopicInfo]
+Place = tuple[str, int, int]
+"""Topic, partition and offset of an input."""
+
+
+@dataclass(frozen=True, slots=True)
+class BegunBatch:
+    """A batch of one input partition that was begun; it starts at the commit's offset.
+
+    Attributes:
+        until: one past its last offset.
+        clock_ms: its clock, for functions that ask for it.
+        promised: output -> the watermark that its envelopes bear.
+        ends: where the output topics and that of dead-letter records ended before it, or earlier; empty: that did not fit.
+    """
+
+    until: int
+    clock_ms: int
+    promised: Mapping[str, int] = field(default_factory=dict)
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """For json.dumps; a commit has little room."""
+        known: dict[str, Any] = {"until": self.until, "clock": self.clock_ms}
+        if self.promised:
+            known["promised"] = dict(self.promised)
+        if self.ends:
+            rows = [[topic, partition, end] for (topic, partition), end in sorted(self.ends.items())]
+            known["ends"] = b85encode(
+                zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 9)
+            ).decode()
+        return known
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """What `to_json` gave."""
+        rows = json.loads(zlib.decompress(b85decode(raw["ends"]))) if "ends" in raw else []
+        ends = {(topic, partition): end for topic, partition, end in rows}
+        return cls(int(raw["until"]), int(raw["clock"]), raw.get("promised", {}), ends)
+
+
+def output_ends(env: Environment, infos: Infos) -> dict[TopicPartition, int]:
+    """Where the flow's output partitions end now, and those of its dead-letter records."""
+    return {tp: bound.stable_end for tp, bound in env.log.bounds(_published_partitions(env, infos)).items()}
+
+
+def _published_partitions(env: Environment, infos: Infos) -> list[TopicPartition]:
+    flow = env.flow
+    topics = {node.topic for node in flow.outputs} | (
+        {flow.dead_letter_topic} if flow.dead_letters else set()
+    )
+    return inputs.partitions_of(infos[topic] for topic in topics)
+
+
+@dataclass(slots=True)
+class BegunBatches:
+    """Redoes batches that another run has begun: see the module.
+
+    Args:
+        env: the flow and its ports.
+        skip_limit: how many inputs may be skipped.
+        infos: its topics.
+        portions: what the batches read, with their marks.
+        begun: of each input partition.
+    """
+
+    env: Environment
+    skip_limit: SkipLimit
+    infos: Infos
+    portions: list[Portion]
+    begun: Mapping[TopicPartition, BegunBatch]
+    _outputs: list[Output] = field(default_factory=list)
+    _letters: list[Output] = field(default_factory=list)
+
+    def run(self) -> Report:
+        """Compute the batches again, compare, and publish them.
+
+        Raises:
+            PlanMismatch: receivers have something else.
+            PoisonError: an input fails now whose outputs receivers have, or the policy is `stop`.
+        """
+        kept = list(self._kept_letters())
+        report = self._compute(kept)
+        published = list(self._published())
+        self._check_failing(report, {place for place, _, _ in published})
+        self._check_same(published)
+        # Unconditionally again: receivers ignore what they have.
+        writer = self.env.ports.log.writer()
+        try:
+            for records in (self._letters, self._outputs):
+                writer.write(records)
+                writer.flush()
+        finally:
+            writer.close()
+        return report
+
+    def _compute(self, kept: list[Exclusion]) -> Report:
+        """All that the batches give, by the code of now. In this process: it is rare, and nothing may be published yet."""
+        report, own = Report(), {(known.topic, known.partition, known.offset) for known in kept}
+        self._outputs, self._letters = [], []
+        for clock_ms, promised in {
+            (known.clock_ms, tuple(known.promised.items())) for known in self.begun.values()
+        }:
+            portions = [
+                self._skipping(portion, kept)
+                for portion in self.portions
+                if (known := self.begun[portion.read.topic, portion.read.partition]).clock_ms == clock_ms
+                and tuple(known.promised.items()) == promised
+            ]
+            job = Job(
+                Transition(self.env.flow.name, Claim(0, ""), 0, ""),
+                clock_ms,
+                compacted=inputs.compacted_topics(self.infos),
+                sections=Sections.of(Taking(dict(promised)), self.skip_limit),
+            )
+            for block in run_serially(self.env.flow, job, portions, self.env.ports.log.read, _no_store):
+                if isinstance(block, Outputs):
+                    (self._letters if block.first else self._outputs).extend(block.records)
+                elif isinstance(block, Report):
+                    report.add(block)
+        self._letters = [letter for letter in self._letters if _place_of_letter(letter) not in own]
+        return report
+
+    def _skipping(self, portion: Portion, kept: list[Exclusion]) -> Portion:
+        read = portion.read
+        own = [known for known in kept if (known.topic, known.partition) == (read.topic, read.partition)]
+        return Portion(read, portion.marks, tuple(own), at_end=portion.at_end)
+
+    def _kept_letters(self) -> Iterator[Exclusion]:
+        """Inputs of these batches whose dead-letter records are in their topic."""
+        flow = self.env.flow
+        if not flow.dead_letters:
+            return
+        ids = {(p.read.topic_id, p.read.partition): p.read for p in self.portions}
+        for message in self._since_begun([flow.dead_letter_topic]):
+            letter = parse_dead_letter(message)
+            if letter is not None and _is_of(letter, flow.name):
+                read = ids.get((letter.topic_id, letter.partition))
+                if read is not None and read.start <= letter.offset < read.stop:
+                    yield Exclusion(
+                        read.topic, read.partition, letter.offset, flow.poison, letter.error, letter.text
+                    )
+
+    def _published(self) -> Iterator[tuple[Place, TopicPartition, Message]]:
+        """What receivers have of these batches: the input that it is of, and the record."""
+        flow = self.env.flow
+        names = {f"{flow.name}/{node.name}" for node in flow.outputs}
+        reads = {(p.read.topic_id, p.read.partition): p.read for p in self.portions}
+        for message in self._since_begun(sorted({node.topic for node in flow.outputs})):
+            link = last_link(message)
+            read = None if link is None else reads.get((link.topic_id, link.partition))
+            if link is None or read is None or link.output not in names:
+                continue
+            if read.start <= link.offset < read.stop:
+                place = read.topic, read.partition, link.offset
+                yield place, (message.topic(), message.partition()), message
+
+    def _since_begun(self, topics: Iterable[str]) -> Iterator[Message]:
+        """Records of topics since the batches began."""
+        log, ends = self.env.ports.log, dict[TopicPartition, int]()
+        for known in self.begun.values():
+            for tp, end in known.ends.items():
+                ends[tp] = min(end, ends.get(tp, end))
+        tps = inputs.partitions_of(self.infos[topic] for topic in topics)
+        for tp, bound in self.env.log.bounds(tps).items():
+            begin = min(max(bound.begin, ends.get(tp, bound.stable_end)), bound.stable_end)
+            if tp[0] == self.env.flow.dead_letter_topic and tp not in ends:
+                begin = bound.begin  # where it ended was too long for the commit; there are few
+            part = Range(tp[0], self.infos[tp[0]].topic_id, tp[1], begin, bound.stable_end)
+            for block in log.read(part):
+                yield from block
+
+    def _check_failing(self, report: Report, published: set[Place]) -> None:
+        for failing in report.excluded:
+            if (failing.topic, failing.partition, failing.offset) in published:
+                raise PoisonError(
+                    f"flow {self.env.flow.name!r}: {failing}. It cannot be processed, and its outputs were published before this "
+                    "run began, so it cannot be skipped. Expected code that processes it. Fix the code"
+                ).at(failing.topic, failing.partition, failing.offset)
+
+    def _check_same(self, published: list[tuple[Place, TopicPartition, Message]]) -> None:
+        """Check that receivers have nothing else than what is to be published."""
+        if not published:
+            return
+        made = {(topic, partition, key, value) for topic, partition, key, value, _, _ in self._outputs}
+        for (topic, partition, offset), (output, at), message in published:
+            if (output, at, message.key(), message.value()) in made:
+                continue
+            text = (
+                f"flow {self.env.flow.name!r}: {output}[{at}]@{message.offset()} was made of {topic}[{partition}]@{offset} by the run "
+                "before, which ended in the middle of its batch. The code of now makes something else of the same input. Expected "
+                "the code that began the batch, or functions that give the same each time. Run that code with --once, then "
+                "this one; or go on with --accept-changed-batch: receivers keep what they have"
+            )
+            if not self.env.settings.once.accept_changed_batch:
+                raise PlanMismatch(text).at(topic, partition, offset)
+            self.env.emit(Notice(text))
+            return
+
+
+def last_link(message: Message) -> Link | None:
+    """The link that the writer of a record added; None: it is no envelope, or was wrapped at its origin."""
+    with suppress(EnvelopeError):
+        return next(reversed(read(message.value(), headers=message.headers()).chain.links), None)
+    return None
+
+
+def _is_of(letter: DeadLetter, flow: str) -> bool:
+    return letter.flow == flow
+
+
+def _place_of_letter(letter: Output) -> Place:
+    texts = {name: (value or b"").decode() for name, value in letter[4] or ()}
+    return texts["sqe-topic"], int(texts["sqe-partition"]), int(texts["sqe-offset"])
+
+
+def _no_store(stage: StageNode) -> StateStore:
+    raise AssertionError(f"a flow without stages has {stage.name!r}")

@@ -1,0 +1,141 @@
+"""Goal: what receivers have of a batch, a flow without stages finishes as it was begun, or stops. Method: kills in the middle of batches, then other code."""
+
+from __future__ import annotations
+
+import pytest
+
+from sqe_chain.errors import PlanMismatch, PoisonError
+from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import PoisonPolicy
+from sqe_chain.protocol.settings import Settings
+from sqe_chain.task.dead_letters import parse_dead_letter
+from sqe_chain.testing import Rehearsal
+
+ACCEPT = Settings(max_excluded_share=1.0).asking(accept_changed_batch=True)
+
+
+class Code:
+    """A flow whose function is exchanged between runs.
+
+    Attributes:
+        factor: what numbers are multiplied with.
+        broken: numbers on which it fails.
+    """
+
+    def __init__(self, poison: PoisonPolicy = "dead_letter") -> None:
+        self.factor, self.broken = 1, set[int]()
+        flow = Flow("clean", poison=poison)
+        flow.source("raw", int, raw=True).map(self.times).to("good", key=str, partitions=1)
+        self.run = Rehearsal(flow, settings=Settings(max_excluded_share=1.0))
+
+    def times(self, number: int) -> int:
+        if number in self.broken:
+            raise ValueError(f"cannot read {number}")
+        return number * self.factor
+
+    def feed(self, *numbers: int) -> None:
+        for number in numbers:
+            self.run.feed("raw", number)
+
+    def good(self) -> list[int]:
+        return [envelope.payload_as(int) for envelope in self.run.published("good")]
+
+    def letters(self) -> list[int]:
+        letters = map(parse_dead_letter, self.run.log.records("clean.dead-letters"))
+        return [letter.offset for letter in letters if letter is not None]
+
+    def killed_at(self, record: int) -> None:
+        """The run is killed when it has published this many records."""
+        self.run.crash_at_call(record, method="publish")
+        self.run.run_until_crash()
+
+
+def test_other_code_publishes_nothing_of_a_batch_that_receivers_have_in_part() -> None:
+    code = Code()
+    code.feed(1, 2, 3)
+    code.killed_at(2)
+    assert code.good() == [1, 2]
+    code.factor = 10
+    with pytest.raises(PlanMismatch, match=r"good\[0\]@0 was made of raw\[0\]@0 .* --accept-changed-batch"):
+        code.run.start()
+    assert code.good() == [1, 2]
+    code.factor = 1
+    code.run.run_until_caught_up()
+    assert code.good() == [1, 2, 1, 2, 3]
+
+
+def test_other_code_may_finish_it_knowingly_and_may_begin_it_where_receivers_have_nothing() -> None:
+    code = Code()
+    code.feed(1, 2)
+    code.killed_at(1)
+    code.factor = 10
+    code.run.start(ACCEPT)
+    assert code.good() == [1, 10, 20]
+    code.feed(3)
+    code.killed_at(0)
+    code.factor = 100
+    code.run.run_until_caught_up()
+    assert code.good() == [1, 10, 20, 300]
+
+
+@pytest.mark.parametrize("published", [1, 2, 3])
+def test_an_input_that_was_skipped_stays_skipped_when_its_batch_is_redone_by_fixed_code(
+    published: int,
+) -> None:
+    """Its dead-letter record is there before any output of a later input."""
+    code = Code()
+    code.feed(1, 2, 3)
+    code.broken = {2}
+    code.killed_at(published)
+    code.broken = set()
+    code.run.run_until_caught_up()
+    assert code.letters() == [1]
+    assert sorted(set(code.good())) == [1, 3]
+
+
+def test_fixed_code_publishes_what_failed_where_no_dead_letter_record_was_written() -> None:
+    code = Code()
+    code.feed(1, 2, 3)
+    code.broken = {2}
+    code.killed_at(0)
+    assert (code.letters(), code.good()) == ([], [])
+    code.broken = set()
+    code.run.run_until_caught_up()
+    assert (code.letters(), code.good()) == ([], [1, 2, 3])
+
+
+@pytest.mark.parametrize("poison", ["dead_letter", "skip"])
+def test_an_input_whose_outputs_receivers_have_is_not_skipped_by_worse_code(poison: PoisonPolicy) -> None:
+    code = Code(poison)
+    code.feed(1, 2, 3)
+    code.killed_at(2)
+    code.broken = {2}
+    with pytest.raises(PoisonError, match="its outputs were published before"):
+        code.run.start()
+    assert (code.letters(), code.good()) == ([], [1, 2])
+    code.broken = {3}  # nobody has it yet
+    code.run.run_until_caught_up()
+    assert set(code.good()) == {1, 2}
+    assert code.letters() == ([2] if poison == "dead_letter" else [])
+
+
+def test_a_batch_is_redone_as_it_was_cut_by_its_clock() -> None:
+    """More records have come since, and time has passed."""
+    clocks: list[int] = []
+
+    def stamped(number: int, context: object) -> dict[str, int]:
+        clocks.append(context.now_ms)  # type: ignore[attr-defined]
+        return {"number": number, "at": context.now_ms}  # type: ignore[attr-defined]
+
+    flow = Flow("stamps")
+    flow.source("raw", int, raw=True).map(stamped).to("stamped", partitions=1)
+    run = Rehearsal(flow)
+    run.feed("raw", 1)
+    run.crash(step=7, when="before")
+    run.run_until_crash()
+    run.feed("raw", 2)
+    run.run_until_caught_up()
+    sent = [envelope.payload_as(dict) for envelope in run.published("stamped")]
+    assert sent[0] == sent[1]
+    assert [value["number"] for value in sent] == [1, 1, 2]
+    assert sent[2]["at"] > sent[0]["at"]
