@@ -66,6 +66,7 @@ TABLE: Final = {
     "drop": Option("Forget a stored stage that the flow no longer has. Repeatable.", "STAGE"),
     "accept_rollback": Option("Continue although the whole store went back in time."),
     "accept_changed_batch": Option("Finish a batch that a killed run has sealed or begun, although the code of now gives something else."),
+    "accept_lost_dead_letters": Option("Read again what was skipped although its dead-letter records are gone: readers that begin in the middle may count it twice."),
     "max_bytes": Option("Bytes of values read and published in one batch, by the average so far.", "BYTES", env=True, least=1),
     "metrics_port": Option("Serve metrics for Prometheus, /live, /ready and /available on this port, to programs on this machine.", "PORT", env=True, least=1, most=65_535),
     "metrics_host": Option("Address for --metrics-port; 0.0.0.0 for all networks, as in a container.", "ADDRESS", env=True),

@@ -37,6 +37,7 @@ class ServiceOptions(BatchOptions):
     drop: list[str] | None = None
     accept_rollback: bool = False
     accept_changed_batch: bool = False
+    accept_lost_dead_letters: bool = False
     max_bytes: int = DEFAULTS.max_bytes
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"

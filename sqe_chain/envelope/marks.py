@@ -216,6 +216,19 @@ class PartitionMarks:
         copied._roots = self._roots.copy()
         return copied
 
+    def merged(self, other: PartitionMarks) -> PartitionMarks:
+        """The marks of a reader that has seen what both have seen: of each lane the higher one, with the settings of these."""
+        lower, both = other.copy(), self.copy()
+        for lane, mark in lower.lanes.items():
+            own = both.lanes.get(lane)
+            if own is None or (len(mark.position), mark.position) > (len(own.position), own.position):
+                both.lanes[lane] = mark
+        for root, ids in lower._roots.items():  # noqa: SLF001 - of the same class
+            known = both._roots.get(root, ())  # noqa: SLF001
+            both._roots[root] = tuple(dict.fromkeys((*known, *ids)))  # noqa: SLF001
+        both.undecodable_offset = max(self.undecodable_offset, other.undecodable_offset)
+        return both
+
     def to_json(self) -> MarksRecord:
         """The marks for json.dumps; equal marks give equal JSON (lanes are sorted).
 

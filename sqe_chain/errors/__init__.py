@@ -16,7 +16,7 @@
     │   ├── GapError, ChangedRepublisher, TooManyLanes, RecreatedTopic, TruncatedInput,
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
     │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, RepeatedPosition,
-    │   │   ChangedType, NotCaughtUp, ChangedFile, UnreadableFile,
+    │   │   ChangedType, NotCaughtUp, DeadLettersLost, ChangedFile, UnreadableFile,
     │   │   TableAltered, TableInconsistent, ReadersOverlap, OverwriteUnderWay
     │   └── Superseded         a newer run owns the flow
     ├── WriteAheadLogError     a write-ahead log cannot be opened, or has not taken a record
@@ -261,6 +261,10 @@ class TableInconsistent(ServiceStopped):
 
 class NotCaughtUp(ServiceStopped):
     """States cannot be republished yet: receivers have newer ones, or inputs created again were not read. Or windows are not closed yet."""
+
+
+class DeadLettersLost(ServiceStopped):
+    """Dead-letter records are gone that say which inputs a flow without stages had skipped, and the flow reads these inputs again."""
 
 
 class ChangedFile(ServiceStopped):

@@ -12,7 +12,7 @@ import zlib
 from base64 import b85decode, b85encode
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from sqe_chain.chain import Link
@@ -24,7 +24,7 @@ from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice
 from sqe_chain.task.dead_letters import DeadLetter, parse_dead_letter
-from sqe_chain.task.exclusion import Exclusion, SkipLimit
+from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.frontier import Taking
 from sqe_chain.task.reading import run_serially
 from sqe_chain.task.results import Job, Outputs, Portion, Report, Sections
@@ -90,14 +90,14 @@ class BegunBatches:
 
     Args:
         env: the flow and its ports.
-        skip_limit: how many inputs may be skipped.
+        given: what tasks get, beside what was promised.
         infos: its topics.
         portions: what the batches read, with their marks.
         begun: of each input partition.
     """
 
     env: Environment
-    skip_limit: SkipLimit
+    given: Sections
     infos: Infos
     portions: list[Portion]
     begun: Mapping[TopicPartition, BegunBatch]
@@ -143,7 +143,7 @@ class BegunBatches:
                 Transition(self.env.flow.name, Claim(0, ""), 0, ""),
                 clock_ms,
                 compacted=inputs.compacted_topics(self.infos),
-                sections=Sections.of(Taking(dict(promised)), self.skip_limit),
+                sections=Sections.of(Taking(dict(promised)), *self.given.values()),
             )
             for block in run_serially(self.env.flow, job, portions, self.env.ports.log.read, _no_store):
                 if isinstance(block, Outputs):
@@ -156,7 +156,7 @@ class BegunBatches:
     def _skipping(self, portion: Portion, kept: list[Exclusion]) -> Portion:
         read = portion.read
         own = [known for known in kept if (known.topic, known.partition) == (read.topic, read.partition)]
-        return Portion(read, portion.marks, tuple(own), at_end=portion.at_end)
+        return replace(portion, exclusions=tuple(own))
 
     def _kept_letters(self) -> Iterator[Exclusion]:
         """Inputs of these batches whose dead-letter records are in their topic."""

@@ -53,7 +53,12 @@ class InputProgress:
         marks: what was seen so far, or since a run had to enter the partition in the middle of its lanes.
         moved_by: see `moved_by`, of the commit that this run has begun with.
         published: up to where outputs may have been published before the flow was rewound, or had no commit.
+        again: up to where it had read before it was rewound.
         begun: the batch that a run has begun there, and perhaps published in part; None: there is none.
+        seen: what had been seen before the flow was rewound, until it has read as far again; None: it has, or there are no replays.
+        failed: inputs skipped so far for which there is a dead-letter record.
+        skipped: offsets of the newest inputs skipped with `poison="skip"`.
+        unsure: the marks did not fit into the commit, so replays are not known.
     """
 
     offset: int
@@ -62,7 +67,12 @@ class InputProgress:
     marks: PartitionMarks
     moved_by: str = ""
     published: int = 0
+    again: int = 0
     begun: BegunBatch | None = None
+    seen: PartitionMarks | None = None
+    failed: int = 0
+    skipped: tuple[int, ...] = ()
+    unsure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,13 +284,30 @@ def _progress_at(
     _check_outputs(flow, meta)
     check_read_id(tp[0], bytes.fromhex(known_id), info.topic_id)
     inputs.check_bounds(tp, commit.offset, bound)
-    marks = decode_marks(meta.get("marks"))
+    marks, source = decode_marks(meta.get("marks")), flow.source_of[tp[0]]
+    unsure = marks is None and commit.offset > 0 and source is not None and not source.raw
     if marks is None:  # they did not fit: what comes next cannot be compared with what came before
         marks = inputs.new_marks(info, tp[1], entered_in_middle=True)
     epoch = int(str(meta.get("leader_epoch", 0)))
     published = int(str(meta.get("published", 0)))
     begun = BegunBatch.from_json(meta["begun"]) if isinstance(meta.get("begun"), dict) else None  # type: ignore[arg-type]
-    return InputProgress(commit.offset, info.topic_id, epoch, marks, moved_by(commit), published, begun)
+    again = int(str(meta.get("again", 0)))
+    seen, failed = decode_marks(meta.get("seen")), int(str(meta.get("failed", 0)))
+    skipped = tuple(meta["skipped"]) if isinstance(meta.get("skipped"), list) else ()  # type: ignore[arg-type]
+    return InputProgress(
+        commit.offset,
+        info.topic_id,
+        epoch,
+        marks,
+        moved_by(commit),
+        published,
+        again,
+        begun,
+        seen,
+        failed,
+        skipped,
+        unsure or "unsure" in meta,
+    )
 
 
 def _check_outputs(flow: CompiledFlow, meta: dict[str, object]) -> None:
@@ -308,15 +335,17 @@ def commit_of(flow: CompiledFlow, progress: InputProgress) -> Commit:
     Raises:
         TooManyLanes: they do not fit, and the flow cannot do without them.
     """
-    moved: dict[str, object] = {"rewound": progress.moved_by} if progress.moved_by else {}
-    if progress.published > progress.offset:
-        moved["published"] = progress.published
-    if progress.begun is not None:
-        moved["begun"] = progress.begun.to_json()
-    known = _metadata(flow, progress.topic_id, progress.epoch) | moved
+    known = _metadata(flow, progress.topic_id, progress.epoch) | _moved(progress)
     metadata = json.dumps(known | {"marks": encode_marks(progress.marks)})
-    if len(metadata) > METADATA_LENGTH and progress.begun is not None and progress.begun.ends:
-        return commit_of(flow, replace(progress, begun=replace(progress.begun, ends={})))
+    if len(metadata) > METADATA_LENGTH:  # what can be done without goes first
+        if progress.begun is not None and progress.begun.ends:
+            return commit_of(flow, replace(progress, begun=replace(progress.begun, ends={})))
+        if progress.skipped:
+            return commit_of(
+                flow, replace(progress, skipped=progress.skipped[len(progress.skipped) // 2 + 1 :])
+            )
+        if progress.seen is not None:
+            return commit_of(flow, replace(progress, seen=None))
     if len(metadata) > METADATA_LENGTH and flow.writes_sqe:
         raise TooManyLanes(
             f"flow {flow.name!r}: the marks of a partition of {progress.marks.topic!r} take {len(metadata)} characters of a "
@@ -324,6 +353,22 @@ def commit_of(flow: CompiledFlow, progress: InputProgress) -> Commit:
             "which readers of SQE's record keys cannot notice. Give the flow a stage: then a store keeps its marks"
         ).at(progress.marks.topic)
     return Commit(progress.offset, metadata if len(metadata) <= METADATA_LENGTH else json.dumps(known))
+
+
+def _moved(progress: InputProgress) -> dict[str, object]:
+    """What only some commits keep: of a batch that was begun, of a rewind, of what was skipped."""
+    offset = progress.offset
+    given: dict[str, object] = {
+        "rewound": progress.moved_by,
+        "published": progress.published if progress.published > offset else 0,
+        "again": progress.again if progress.again > offset else 0,
+        "begun": progress.begun and progress.begun.to_json(),
+        "failed": progress.failed,
+        "skipped": list(progress.skipped),
+        "seen": progress.seen and encode_marks(progress.seen),
+        "unsure": progress.unsure,
+    }
+    return {name: value for name, value in given.items() if value}
 
 
 def check_metadata(flow: CompiledFlow) -> None:

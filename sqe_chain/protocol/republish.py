@@ -8,7 +8,7 @@ group's commits, where they fit.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from sqe_chain.envelope.marks import PartitionMarks
@@ -40,9 +40,11 @@ from sqe_chain.protocol.feature import Features, Look
 from sqe_chain.protocol.inputs import moved_by
 from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.protocol.same_inputs import DescribedTopics
+from sqe_chain.protocol.skipped import KEPT, DeadLetters, check_known, read_dead_letters
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import SkipLimit
 from sqe_chain.task.frontier import Taking
+from sqe_chain.task.parking import Discarded, ParkedKeys
 from sqe_chain.task.reading import check_read_id
 from sqe_chain.task.results import Job, Portion, Report, Sections
 from sqe_chain.task.states import Claim, Transition
@@ -63,6 +65,7 @@ class Republisher:
     _inputs: dict[TopicPartition, InputProgress] = field(default_factory=dict)
     _bytes_per_record: float = 100.0
     _renewed_ms: int = 0
+    _letters: DeadLetters = field(default_factory=DeadLetters)
     _ends: dict[TopicPartition, int] = field(default_factory=dict)
     _ends_ms: int = 0
     _topics: DescribedTopics = field(init=False)
@@ -97,6 +100,7 @@ class Republisher:
             if fresh:
                 self._commit(fresh)
                 env.commits.settle()
+            self._find_skipped(infos)
             self._redo(infos)
         result = StartResult(len(self._inputs))
         env.emit(Recovered.of(result))
@@ -142,7 +146,7 @@ class Republisher:
             len(offsets),
             min(env.settings.max_records, int(env.settings.max_bytes / self._bytes_per_record)),
         )
-        stops = inputs.cut(offsets, bounds, limit)
+        stops = inputs.cut(offsets, inputs.limit_bounds(bounds, self._seen_until()), limit)
         if stops == offsets:
             self._commit([], renew=at_end)
             env.commits.settle()
@@ -160,11 +164,14 @@ class Republisher:
                 known.marks,
                 times=times.get(tp),
                 at_end=stops[tp] >= bounds[tp].stable_end,
+                published=known.again,
+                failed=known.failed,
+                unsure=known.unsure,
             )
             for tp, known in self._inputs.items()
             if stops[tp] > known.offset
         ]
-        given = Sections.of(self._skip_limit, *sections)
+        given = Sections.of(self._skip_limit, self._skipped(), *sections)
         with env.step(SEAL):
             self._begin(portions, started_ms, infos, given)
         with env.step(PUBLISH):
@@ -212,12 +219,26 @@ class Republisher:
                 raise ConfigurationError(f"{tp[0]}[{tp[1]}]: cannot be rewound to offset {offset}: {at}")
         to = {tp: offset for tp, offset in to.items() if offset < self._inputs[tp].offset}
         self._check_marks_known(to)
+        if to:
+            self._letters = read_dead_letters(env, self._topics.look(again=True))
+        for tp, offset in to.items():
+            check_known(env, self._letters, tp, self._inputs[tp].topic_id, offset, self._inputs[tp].failed)
         for (topic, partition), offset in to.items():
             was = self._inputs[topic, partition]
             marks = PartitionMarks(topic, was.topic_id, partition, entered_in_middle=offset > 0)
             published = max(was.offset, was.published)
-            self._inputs[topic, partition] = InputProgress(
-                offset, was.topic_id, 0, marks, published=published
+            source = env.flow.source_of[topic]
+            replays = source is not None and not source.raw
+            seen = (was.marks if was.seen is None else was.marks.merged(was.seen)) if replays else None
+            self._inputs[topic, partition] = replace(
+                was,
+                offset=offset,
+                epoch=0,
+                marks=marks,
+                published=published,
+                again=max(was.offset, was.again),
+                seen=seen,
+                moved_by="",
             )
         self._commit(list(to), moved_by=env.new_run_id())
         env.commits.settle()
@@ -309,6 +330,36 @@ class Republisher:
         self._skip_limit = self._skip_limit.after(len(report.excluded), report.fresh)
         return report
 
+    def _find_skipped(self, infos: Infos) -> None:
+        """Look for what was skipped where it is read again: after a rewind, and where replays are not known.
+
+        Raises:
+            DeadLettersLost: retention has taken some of it.
+        """
+        again = {
+            tp: known for tp, known in self._inputs.items() if known.offset < known.published or known.unsure
+        }
+        if not again:
+            return
+        letters = read_dead_letters(self.env, infos)
+        for tp, known in again.items():
+            check_known(self.env, letters, tp, known.topic_id, known.offset, known.failed)
+        self._letters = letters
+
+    def _skipped(self) -> ParkedKeys | None:
+        """What stays skipped although it is read again."""
+        offsets, failed = dict[TopicPartition, frozenset[int]](), set[tuple[str, bytes]]()
+        for tp, known in self._inputs.items():
+            if known.offset < known.published or known.unsure:
+                letters = self._letters.of.get((known.topic_id, tp[1]), ())
+                offsets[tp] = frozenset({*known.skipped, *(letter.offset for letter in letters)})
+                failed |= {(letter.lane, letter.position) for letter in letters if letter.position}
+        return ParkedKeys(discarded=offsets, failed=frozenset(failed)) if any(offsets.values()) else None
+
+    def _seen_until(self) -> dict[TopicPartition, int]:
+        """Where a batch ends at most: there, what was seen before the rewind counts as seen again."""
+        return {tp: known.again for tp, known in self._inputs.items() if known.offset < known.again}
+
     def _begin(self, portions: list[Portion], clock_ms: int, infos: Infos, given: Sections) -> None:
         """Note what the batch is before anything of it is published: see `sqe_chain.protocol.begun`."""
         env, taking = self.env, given.find(Taking)
@@ -339,7 +390,7 @@ class Republisher:
             for tp, known in self._inputs.items()
             if tp in begun
         ]
-        redo = BegunBatches(env, self._skip_limit, infos, portions, begun)
+        redo = BegunBatches(env, Sections.of(self._skip_limit, self._skipped()), infos, portions, begun)
         report = env.retry.call("publish", partial(inputs.publish, env.flow, env.ports.log, redo.run))
         env.emit(Published(outputs=report.outputs))
         self._advance({tp: batch.until for tp, batch in begun.items()}, report)
@@ -351,12 +402,20 @@ class Republisher:
         for end in report.ends:
             progress = self._inputs[end.topic, end.partition]
             progress.marks = end.marks
+            progress.failed += end.failed
             progress.epoch = end.last_epoch or progress.epoch
             records, size = records + end.records, size + end.size
         if records:
             self._bytes_per_record = max(16.0, size / records)
+        for excluded in report.excluded:
+            if excluded.policy == "skip" and excluded.error != Discarded.__name__:
+                progress = self._inputs[excluded.topic, excluded.partition]
+                progress.skipped = (*progress.skipped, excluded.offset)[-KEPT:]
         for tp, stop in stops.items():
-            self._inputs[tp].offset, self._inputs[tp].begun = stop, None
+            progress = self._inputs[tp]
+            progress.offset, progress.begun = stop, None
+            if progress.seen is not None and stop >= progress.again:
+                progress.marks, progress.seen = progress.marks.merged(progress.seen), None
 
     def _enter(self, infos: dict[str, TopicInfo]) -> list[TopicPartition]:
         """Take up partitions that this run does not know yet.

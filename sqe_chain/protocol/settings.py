@@ -43,12 +43,14 @@ class Once:
         takeover: claim although another run seems alive.
         accept_rollback: go on although the store went back as a whole.
         accept_changed_batch: finish a batch that another run has begun although the code of now gives something else.
+        accept_lost_dead_letters: read inputs again although dead-letter records of some of them are gone.
         drop_stages: stored stages that the flow no longer has and that may be forgotten.
     """
 
     takeover: bool = False
     accept_rollback: bool = False
     accept_changed_batch: bool = False
+    accept_lost_dead_letters: bool = False
     drop_stages: tuple[str, ...] = ()
 
 

@@ -17,8 +17,18 @@ Identity = tuple[int, bytes]
 """Of an input: its lane as its reader sees it, and its position there. If nobody can read them: 0, and where it was read."""
 
 
-def dead_letter(flow: CompiledFlow, origin: Origin, exclusion: Exclusion) -> Output:
-    """The record that keeps a skipped input: key and value unchanged, the reason in headers."""
+def dead_letter(
+    flow: CompiledFlow, origin: Origin, exclusion: Exclusion, number: int = -1, *, unsure: bool = False
+) -> Output:
+    """The record that keeps a skipped input: key and value unchanged, the reason in headers.
+
+    Args:
+        flow: the flow.
+        origin: the input.
+        exclusion: why it is skipped.
+        number: of inputs skipped before it in its input partition; -1: its plans list them.
+        unsure: what the flow had read was not known, so this input may be a replay of one that was published.
+    """
     message = origin.message
     if message is None:
         raise AssertionError("a dead-letter record is made where its message was read")
@@ -35,6 +45,10 @@ def dead_letter(flow: CompiledFlow, origin: Origin, exclusion: Exclusion) -> Out
         "sqe-error": exclusion.error,
         "sqe-text": exclusion.text,
     }
+    if number >= 0:
+        reasons["sqe-number"] = str(number)
+    if unsure:
+        reasons["sqe-unsure"] = "1"
     headers = [*(message.headers() or []), *((name, text.encode()) for name, text in reasons.items())]
     partition = tp.partition % flow.dead_letter_partitions
     # The time of sending: a topic that deletes by time would delete the record of an old event at once.

@@ -62,9 +62,7 @@ class Deciding:
         self._node, self._tp, self.marks = node, tp, marks
         self._undecodable_offset = marks.undecodable_offset
         self._skipped, self._read_lane, self._trial = skipped, read_lane, retried_alone
-        # A republisher passes them on, and its readers notice; those of SQE's record keys cannot.
         self._released = released
-        self._drops_replays = bool(flow.stages) or flow.writes_sqe
         self._flow = flow
 
     @cached_property
@@ -136,7 +134,7 @@ class Deciding:
             if accept_run(self.marks, block, begin, end):
                 self._take_run(records, block, begin, end)
                 return 0
-        marks, drop_replays, replays = self.marks, self._drops_replays, 0
+        marks, replays = self.marks, 0
         since = begin
         for number in range(begin, end):
             message, head = records.messages[number], block.head(number)
@@ -156,9 +154,8 @@ class Deciding:
                 raise
             if not fresh:
                 replays += 1
-                if drop_replays:
-                    self._take_run(records, block, since, number)
-                    since = number + 1
+                self._take_run(records, block, since, number)
+                since = number + 1
         self._take_run(records, block, since, end)
         return replays
 
@@ -191,26 +188,26 @@ class Deciding:
                 return 0
         records.heads[number] = head
         records.closely.add(number)
-        if not fresh and self._drops_replays:
+        if not fresh:
             return 1
         known = self._skipped.get(offset)
         if known is not None and not self._trial:
             records.failures[number] = known
-            return int(not fresh)
+            return 0
         if known is not None:
             records.trial[number] = known
         try:
             key, payloads = self.payloads(message, head)
         except Exception as error:  # noqa: BLE001 - the policy decides
             records.failures[number] = error
-            return int(not fresh)
+            return 0
         records.segments.append((number, number + 1, False))
         for index, payload in payloads:
             records.inputs.append(number)
             records.payloads.append(payload)
             records.keys.append(key)
             records.paths.append(path_element(index))
-        return int(not fresh)
+        return 0
 
     def payloads(
         self, message: Message, head: EnvelopeHead | None

@@ -138,12 +138,14 @@ class ParkedKeys:
     Attributes:
         keys: input partition -> Kafka's key of what waits -> the first offset of it.
         offsets: input partition -> offsets that wait, and are read again.
-        discarded: input partition -> offsets that were discarded, and are read again.
+        discarded: input partition -> offsets that were discarded or skipped, and are read again.
+        failed: lanes and positions of inputs that were skipped, wherever they are read again.
     """
 
     keys: Mapping[TopicPartition, Mapping[bytes, int]] = field(default_factory=dict)
     offsets: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
     discarded: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
+    failed: frozenset[tuple[str, bytes]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ def discarded(origin: Origin) -> Exclusion:
     """How a discarded input is skipped, whatever the flow's policy is now."""
     tp = origin.tp
     return Exclusion(
-        tp.topic, tp.partition, origin.offset, "skip", Discarded.__name__, "was parked, and discarded"
+        tp.topic, tp.partition, origin.offset, "skip", Discarded.__name__, "was skipped or discarded before"
     )
 
 
@@ -182,6 +184,7 @@ class Following:
         self._first = dict(waiting.keys.get(tp, {}))
         self._offsets = waiting.offsets.get(tp, frozenset())
         self._discarded = waiting.discarded.get(tp, frozenset())
+        self._failed = waiting.failed
 
     def follow(self, records: Records) -> None:
         """Add to the failures of a block what waits behind other records.
@@ -194,7 +197,7 @@ class Following:
             key, offset = message.key(), message.offset()
             first = None if key is None else self._first.get(key)
             known = isinstance(records.failures.get(number), Exclusion)
-            if offset in self._discarded:
+            if offset in self._discarded or (self._failed and self._has_failed(records.origin(number))):
                 if not known:
                     records.failures[number] = Discarded()
             elif not self._parks:
@@ -208,6 +211,9 @@ class Following:
                     records.failures[number] = Parked(f"waits behind {topic}[{partition}]@{first}")
             elif key is not None and (number in records.failures or number in records.trial):
                 self._first[key] = offset
+
+    def _has_failed(self, origin: Origin) -> bool:
+        return (f"{origin.lane:016x}", origin.position) in self._failed
 
 
 def _text(data: bytes | None) -> str | None:

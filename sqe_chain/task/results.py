@@ -107,6 +107,9 @@ class Portion:
         since: first offset that was not read before; None: that of the range.
         at_end: the range ends where the partition does.
         parked: what is processed instead of the range: records that have waited.
+        published: offsets below it were published or skipped before: what fails there now stops the flow. 0: none were.
+        failed: inputs of the partition that were skipped before; -1: dead-letter records bear no numbers, since plans list them.
+        unsure: what was read before is not known.
     """
 
     read: Range
@@ -116,6 +119,9 @@ class Portion:
     since: int | None = None
     at_end: bool = False
     parked: tuple[ParkedRecord, ...] = ()
+    published: int = 0
+    failed: int = -1
+    unsure: bool = False
 
 
 @dataclass(slots=True)
@@ -136,6 +142,7 @@ class PartitionEnd:
         times: event time at the end, if the portion had any.
         parked: records that wait from now on.
         late: whether any input was taken late; see `sqe_chain.task.gate.Gate.are_late`.
+        failed: dead-letter records.
     """
 
     topic: str
@@ -151,6 +158,7 @@ class PartitionEnd:
     times: EventTimes | None = None
     parked: list[ParkedRecord] = field(default_factory=list)
     late: bool = False
+    failed: int = 0
 
     def see(self, messages: Sequence[Message], size: int) -> None:
         """Note a block that was read, whether its records are taken or wait."""

@@ -15,6 +15,7 @@ from sqe_chain.chain import read_lane
 from sqe_chain.errors import (
     ChainError,
     OutputTooLarge,
+    PoisonError,
 )
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Context, Origin, TopicIdPartition
@@ -333,11 +334,14 @@ class SourcePartition:
     def _exclude(self, origin: Origin, why: Exception | Exclusion) -> None:
         """Skip an input: it failed before the first stage, or is known to fail."""
         if not isinstance(why, Exclusion):
-            why = (
-                discarded(origin)
-                if isinstance(why, Discarded)
-                else exclusion_of(self.flow, origin, why, key=origin.key)
-            )
+            fails = not isinstance(why, Discarded)
+            why = exclusion_of(self.flow, origin, why, key=origin.key) if fails else discarded(origin)
+            # With `skip` it may have been skipped the first time, too: nothing else says so.
+            if fails and origin.offset < self._portion.published and why.policy == "dead_letter":
+                raise PoisonError(
+                    f"flow {self.flow.name!r}: {why}. It cannot be processed, and receivers may have its outputs: the flow had read it "
+                    "before it was rewound. Expected code that processes it. Fix the code"
+                ).at(why.topic, why.partition, why.offset)
             self.excluded.append(why)
         self._leave_out(origin, why)
 
@@ -347,7 +351,9 @@ class SourcePartition:
             self._end.parked.append(ParkedRecord.of(self.tp, origin.message, exclusion, readable=readable))
         if exclusion.policy != "dead_letter" or origin.message is None:
             return
-        letter = dead_letter(self.flow, origin, exclusion)
+        number = -1 if self._portion.failed < 0 else self._portion.failed + self._end.failed
+        letter = dead_letter(self.flow, origin, exclusion, number, unsure=self._portion.unsure)
+        self._end.failed += 1
         topic, _, key, value, headers, _ = letter
         size = len(key or b"") + len(value or b"") + headers_size(headers or [])
         info = self._topics.get(topic)

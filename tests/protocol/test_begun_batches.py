@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sqe_chain.errors import PlanMismatch, PoisonError
+from sqe_chain.chain import Coordinates
+from sqe_chain.envelope.message import republish
+from sqe_chain.errors import DeadLettersLost, PlanMismatch, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.protocol.settings import Settings
@@ -139,3 +141,73 @@ def test_a_batch_is_redone_as_it_was_cut_by_its_clock() -> None:
     assert sent[0] == sent[1]
     assert [value["number"] for value in sent] == [1, 1, 2]
     assert sent[2]["at"] > sent[0]["at"]
+
+
+def test_what_was_skipped_stays_skipped_on_its_lane_when_a_flow_is_rewound_with_fixed_code() -> None:
+    """Its readers have read past it: on this lane it would never be counted."""
+    code = Code()
+    code.feed(1, 2, 3)
+    code.broken = {2}
+    code.run.run_until_caught_up()
+    code.broken = set()
+    code.run.rewind({("raw", 0): 0})
+    code.run.run_until_caught_up()
+    code.feed(4)
+    code.run.run_until_caught_up()
+    assert code.good() == [1, 3, 1, 3, 4]
+    assert code.letters() == [1]
+
+
+def test_a_rewound_flow_stops_where_worse_code_fails_on_what_receivers_have() -> None:
+    code = Code()
+    code.feed(1, 2, 3)
+    code.run.run_until_caught_up()
+    code.run.rewind({("raw", 0): 0})
+    code.broken = {2}
+    code.feed(4)
+    with pytest.raises(PoisonError, match="receivers may have its outputs"):
+        code.run.run_until_caught_up()
+    code.broken = {4}
+    code.run.run_until_caught_up()
+    assert (code.letters(), sorted(set(code.good()))) == ([3], [1, 2, 3])
+
+
+@pytest.mark.parametrize("to", [0, 1, 2, 3])
+def test_a_rewind_names_what_retention_has_taken_of_the_dead_letter_records(to: int) -> None:
+    code = Code()
+    code.broken = {2, 4}
+    code.feed(1, 2, 3, 4, 5)
+    code.run.run_until_caught_up()
+    code.run.log.truncate_before("clean.dead-letters", 0, 1)
+    if to < 2:
+        with pytest.raises(DeadLettersLost, match=r"1 of 2 dead-letter records of raw\[0\] are gone"):
+            code.run.rewind({("raw", 0): to})
+    elif to == 2:  # between the two
+        with pytest.raises(DeadLettersLost):
+            code.run.rewind({("raw", 0): to})
+    else:
+        code.run.rewind({("raw", 0): to})
+        code.broken = set()
+        code.run.run_until_caught_up()
+        assert code.good() == [1, 3, 5, 5]
+
+
+def test_replays_that_marks_know_are_not_passed_on_and_a_rewind_keeps_what_was_seen_beyond_it() -> None:
+    values = Flow("values")
+    values.source("in", int).to("out", partitions=1)
+    run = Rehearsal(values)
+    records = [wrap_at(number) for number in range(4)]
+    for record in records[:3]:
+        run.log.append("in", 0, record)
+    run.run_until_caught_up()
+    run.rewind({("in", 0): 1})
+    run.log.append("in", 0, records[0])  # again: the rewound run has not read it, but the one before has
+    run.log.append("in", 0, records[3])
+    run.run_until_caught_up()
+    assert [envelope.payload_as(int) for envelope in run.published("out")] == [0, 1, 2, 1, 2, 3]
+
+
+def wrap_at(number: int) -> bytes:
+    """A record that a republisher has made of the input at this offset of one lane."""
+    at = Coordinates(topic="root", topic_id=bytes(16), partition=0, offset=number)
+    return republish(None, at, number, output="up/in", key=None, timestamp_ms=number)

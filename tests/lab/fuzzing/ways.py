@@ -310,7 +310,7 @@ def _decided(
         return lanes.setdefault(lane, read_lane(lane, "words", TOPIC_ID, 0))
 
     decides = Deciding(_FLOW.compile(), node, _TP, marks, {}, lane_read, retried_alone=False)
-    decides._drops_replays = decides._wants_key = True
+    decides._wants_key = True
     answers: list[Any] = []
     with _ways(columns, run):
         for begin in range(0, len(records), size):

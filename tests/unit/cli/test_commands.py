@@ -47,7 +47,7 @@ def test_what_a_service_does_not_need_is_not_loaded() -> None:
 
 
 TAKEN = {
-    "run": "TARGET kafka kafka-config store interval idle start engine workers master spark-conf partitions once close-windows create-topics takeover drop accept-rollback accept-changed-batch allow-weak-durability max-records max-bytes files open-files abandon max-excluded max-excluded-share log-json metrics-port metrics-host web telemetry",
+    "run": "TARGET kafka kafka-config store interval idle start engine workers master spark-conf partitions once close-windows create-topics takeover drop accept-rollback accept-changed-batch accept-lost-dead-letters allow-weak-durability max-records max-bytes files open-files abandon max-excluded max-excluded-share log-json metrics-port metrics-host web telemetry",
     "load": "TARGET store files kafka kafka-config engine workers master spark-conf open-files abandon close-windows overwrite overwrite-partitions again drop-overwrite create-topics takeover allow-weak-durability max-records max-excluded max-excluded-share json log-json",
     "show": "TARGET svg compiled",
     "state": "TARGET STAGE KEYS store match where from to output waiting json limit",
