@@ -264,7 +264,7 @@ class NotCaughtUp(ServiceStopped):
 
 
 class DeadLettersLost(ServiceStopped):
-    """Dead-letter records are gone that say which inputs a flow without stages had skipped, and the flow reads these inputs again."""
+    """A flow without stages reads inputs again, and dead-letter records are gone that name those it had skipped."""
 
 
 class ChangedFile(ServiceStopped):

@@ -1,7 +1,7 @@
 """Inputs that a flow without stages has skipped, when it reads them again: they stay skipped, whatever the code of now makes of them.
 
-Its readers have read past them. The dead-letter topic has their lanes and positions, and numbers that show whether
-retention has taken any; with `poison="skip"` the newest of their offsets are in the group's commits.
+Its readers have read past them. The dead-letter topic has their lanes and positions. Their numbers show whether
+retention has taken any. With `poison="skip"` the newest of their offsets are in the group's commits.
 """
 
 from __future__ import annotations

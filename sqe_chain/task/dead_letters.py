@@ -42,13 +42,12 @@ def dead_letter(
         "sqe-lane": f"{origin.lane:016x}",
         "sqe-position": origin.position.hex(),
         "sqe-timestamp": str(message.timestamp()[1]),
-        "sqe-error": exclusion.error,
-        "sqe-text": exclusion.text,
     }
     if number >= 0:
         reasons["sqe-number"] = str(number)
     if unsure:
         reasons["sqe-unsure"] = "1"
+    reasons |= {"sqe-error": exclusion.error, "sqe-text": exclusion.text}
     headers = [*(message.headers() or []), *((name, text.encode()) for name, text in reasons.items())]
     partition = tp.partition % flow.dead_letter_partitions
     # The time of sending: a topic that deletes by time would delete the record of an old event at once.

@@ -336,7 +336,7 @@ class SourcePartition:
         if not isinstance(why, Exclusion):
             fails = not isinstance(why, Discarded)
             why = exclusion_of(self.flow, origin, why, key=origin.key) if fails else discarded(origin)
-            # With `skip` it may have been skipped the first time, too: nothing else says so.
+            # With `skip` it may have been skipped the first time, too: there is no record of that.
             if fails and origin.offset < self._portion.published and why.policy == "dead_letter":
                 raise PoisonError(
                     f"flow {self.flow.name!r}: {why}. It cannot be processed, and receivers may have its outputs: the flow had read it "

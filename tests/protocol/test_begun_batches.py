@@ -42,9 +42,9 @@ class Code:
     def good(self) -> list[int]:
         return [envelope.payload_as(int) for envelope in self.run.published("good")]
 
-    def letters(self) -> list[int]:
-        letters = map(parse_dead_letter, self.run.log.records("clean.dead-letters"))
-        return [letter.offset for letter in letters if letter is not None]
+    def skipped_offsets(self) -> list[int]:
+        records = map(parse_dead_letter, self.run.log.records("clean.dead-letters"))
+        return [record.offset for record in records if record is not None]
 
     def killed_at(self, record: int) -> None:
         """The run is killed when it has published this many records."""
@@ -91,7 +91,7 @@ def test_an_input_that_was_skipped_stays_skipped_when_its_batch_is_redone_by_fix
     code.killed_at(published)
     code.broken = set()
     code.run.run_until_caught_up()
-    assert code.letters() == [1]
+    assert code.skipped_offsets() == [1]
     assert sorted(set(code.good())) == [1, 3]
 
 
@@ -100,10 +100,10 @@ def test_fixed_code_publishes_what_failed_where_no_dead_letter_record_was_writte
     code.feed(1, 2, 3)
     code.broken = {2}
     code.killed_at(0)
-    assert (code.letters(), code.good()) == ([], [])
+    assert (code.skipped_offsets(), code.good()) == ([], [])
     code.broken = set()
     code.run.run_until_caught_up()
-    assert (code.letters(), code.good()) == ([], [1, 2, 3])
+    assert (code.skipped_offsets(), code.good()) == ([], [1, 2, 3])
 
 
 @pytest.mark.parametrize("poison", ["dead_letter", "skip"])
@@ -114,11 +114,11 @@ def test_an_input_whose_outputs_receivers_have_is_not_skipped_by_worse_code(pois
     code.broken = {2}
     with pytest.raises(PoisonError, match="its outputs were published before"):
         code.run.start()
-    assert (code.letters(), code.good()) == ([], [1, 2])
+    assert (code.skipped_offsets(), code.good()) == ([], [1, 2])
     code.broken = {3}  # nobody has it yet
     code.run.run_until_caught_up()
     assert set(code.good()) == {1, 2}
-    assert code.letters() == ([2] if poison == "dead_letter" else [])
+    assert code.skipped_offsets() == ([2] if poison == "dead_letter" else [])
 
 
 def test_a_batch_is_redone_as_it_was_cut_by_its_clock() -> None:
@@ -155,7 +155,7 @@ def test_what_was_skipped_stays_skipped_on_its_lane_when_a_flow_is_rewound_with_
     code.feed(4)
     code.run.run_until_caught_up()
     assert code.good() == [1, 3, 1, 3, 4]
-    assert code.letters() == [1]
+    assert code.skipped_offsets() == [1]
 
 
 def test_a_rewound_flow_stops_where_worse_code_fails_on_what_receivers_have() -> None:
@@ -169,7 +169,7 @@ def test_a_rewound_flow_stops_where_worse_code_fails_on_what_receivers_have() ->
         code.run.run_until_caught_up()
     code.broken = {4}
     code.run.run_until_caught_up()
-    assert (code.letters(), sorted(set(code.good()))) == ([3], [1, 2, 3])
+    assert (code.skipped_offsets(), sorted(set(code.good()))) == ([3], [1, 2, 3])
 
 
 @pytest.mark.parametrize("to", [0, 1, 2, 3])

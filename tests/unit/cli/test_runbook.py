@@ -109,6 +109,7 @@ MADE_ELSEWHERE = {
     "OverwriteUnderWay": "tests/protocol/test_overwrites_that_stop.py",
     "ConfigurationError": "has no commands",
     "FlowError": "has no commands",
+    "DeadLettersLost": "tests/protocol/test_begun_batches.py",
     "EngineLost": "tests/contract/test_lost_workers.py",
 }
 """Entries whose faults other tests make, and where."""
