@@ -58,15 +58,15 @@ def read_dead_letters(env: Environment, infos: Mapping[str, TopicInfo]) -> DeadL
     info = infos.get(flow.dead_letter_topic) if flow.dead_letters else None
     if info is None:
         return DeadLetters()
-    found: dict[tuple[bytes, int], dict[tuple[str, bytes, int], DeadLetter]] = defaultdict(dict)
+    kept: dict[tuple[bytes, int], dict[tuple[str, bytes, int], DeadLetter]] = defaultdict(dict)
     bounds = env.log.bounds([(info.name, partition) for partition in range(info.partitions)])
     for (topic, partition), bound in bounds.items():
         part = Range(topic, info.topic_id, partition, bound.begin, bound.stable_end)
         for block in env.ports.log.read(part):
             for letter in filter(None, map(parse_dead_letter, block)):
                 if letter.flow == flow.name:
-                    found[letter.topic_id, letter.partition].setdefault(letter.identity, letter)
-    of = {place: tuple(sorted(own.values(), key=lambda it: it.offset)) for place, own in found.items()}
+                    kept[letter.topic_id, letter.partition].setdefault(letter.identity, letter)
+    of = {place: tuple(sorted(own.values(), key=lambda it: it.offset)) for place, own in kept.items()}
     return DeadLetters(of, any(bound.begin > 0 for bound in bounds.values()))
 
 
