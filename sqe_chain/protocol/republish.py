@@ -40,7 +40,7 @@ from sqe_chain.protocol.feature import Features, Look
 from sqe_chain.protocol.inputs import moved_by
 from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.protocol.same_inputs import DescribedTopics
-from sqe_chain.protocol.skipped import KEPT, DeadLetters, check_known, read_dead_letters
+from sqe_chain.protocol.skipped import KEPT, SkippedInputs, check_known, read_skipped
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import SkipLimit
 from sqe_chain.task.frontier import Taking
@@ -65,7 +65,7 @@ class Republisher:
     _inputs: dict[TopicPartition, InputProgress] = field(default_factory=dict)
     _bytes_per_record: float = 100.0
     _renewed_ms: int = 0
-    _letters: DeadLetters = field(default_factory=DeadLetters)
+    _known: SkippedInputs = field(default_factory=SkippedInputs)
     _ends: dict[TopicPartition, int] = field(default_factory=dict)
     _ends_ms: int = 0
     _topics: DescribedTopics = field(init=False)
@@ -220,9 +220,9 @@ class Republisher:
         to = {tp: offset for tp, offset in to.items() if offset < self._inputs[tp].offset}
         self._check_marks_known(to)
         if to:
-            self._letters = read_dead_letters(env, self._topics.look(again=True))
+            self._known = read_skipped(env, self._topics.look(again=True))
         for tp, offset in to.items():
-            check_known(env, self._letters, tp, self._inputs[tp].topic_id, offset, self._inputs[tp].failed)
+            check_known(env, self._known, tp, self._inputs[tp].topic_id, offset, self._inputs[tp].failed)
         for (topic, partition), offset in to.items():
             was = self._inputs[topic, partition]
             marks = PartitionMarks(topic, was.topic_id, partition, entered_in_middle=offset > 0)
@@ -341,20 +341,20 @@ class Republisher:
         }
         if not again:
             return
-        letters = read_dead_letters(self.env, infos)
+        self._known = read_skipped(self.env, infos)
         for tp, known in again.items():
-            check_known(self.env, letters, tp, known.topic_id, known.offset, known.failed)
-        self._letters = letters
+            check_known(self.env, self._known, tp, known.topic_id, known.offset, known.failed)
 
     def _skipped(self) -> ParkedKeys | None:
         """What stays skipped although it is read again."""
-        offsets, failed = dict[TopicPartition, frozenset[int]](), set[tuple[str, bytes]]()
+        offsets: dict[TopicPartition, frozenset[int]] = {}
         for tp, known in self._inputs.items():
             if known.offset < known.published or known.unsure:
-                letters = self._letters.of.get((known.topic_id, tp[1]), ())
-                offsets[tp] = frozenset({*known.skipped, *(letter.offset for letter in letters)})
-                failed |= {(letter.lane, letter.position) for letter in letters if letter.position}
-        return ParkedKeys(discarded=offsets, failed=frozenset(failed)) if any(offsets.values()) else None
+                records = self._known.by_partition.get((known.topic_id, tp[1]), ())
+                offsets[tp] = frozenset({*known.skipped, *(record.offset for record in records)})
+        if not any(offsets.values()) and not self._known.identities:
+            return None
+        return ParkedKeys(discarded=offsets, failed=self._known.identities) if offsets else None
 
     def _seen_until(self) -> dict[TopicPartition, int]:
         """Where a batch ends at most: there, what was seen before the rewind counts as seen again."""

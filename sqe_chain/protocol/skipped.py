@@ -6,31 +6,33 @@ retention has taken any. With `poison="skip"` the newest of their offsets are in
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from sqe_chain.errors import DeadLettersLost
-from sqe_chain.ports import Range, TopicInfo, TopicPartition
+from sqe_chain.ports import TopicInfo, TopicPartition
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice
-from sqe_chain.task.dead_letters import DeadLetter, parse_dead_letter
+from sqe_chain.task.dead_letters import DeadLetter, Identity
+from sqe_chain.task.failed_log import read_failed_logs
 
 KEPT: Final = 64
 """Offsets of skipped inputs that a commit keeps of each partition with `poison="skip"`."""
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetters:
-    """The dead-letter records of a flow that its topic still holds.
+class SkippedInputs:
+    """Inputs that a flow has skipped, as its dead-letter topic knows them.
 
     Attributes:
-        of: input partition, as topic id and partition -> its records, by number and offset; each input once.
+        by_partition: input partition, as topic id and number -> dead-letter records of its inputs, by offset.
+        identities: lanes and positions of all of them.
         lost: whether retention has deleted anything of the topic.
     """
 
-    of: Mapping[tuple[bytes, int], tuple[DeadLetter, ...]] = field(default_factory=dict)
+    by_partition: Mapping[tuple[bytes, int], tuple[DeadLetter, ...]] = field(default_factory=dict)
+    identities: frozenset[Identity] = frozenset()
     lost: bool = False
 
     def missing_from(self, topic_id: bytes, partition: int, offset: int, count: int, *, raw: bool) -> int:
@@ -43,35 +45,38 @@ class DeadLetters:
             count: inputs that were skipped there in all.
             raw: its records have no envelopes, so none of them comes again at another offset.
         """
-        kept = self.of.get((topic_id, partition), ())
-        numbers = {letter.number for letter in kept if letter.number >= 0}
+        kept = self.by_partition.get((topic_id, partition), ())
+        numbers = {record.number for record in kept}
         gone = [number for number in range(count) if number not in numbers]
         if not gone or not self.lost:  # what was never written is no loss: the run was killed before it
             return 0
-        after = min((letter.offset for letter in kept if letter.number > gone[-1]), default=None)
-        return 0 if raw and after is not None and after <= offset else len(gone)
+        later = [record.offset for record in kept if record.number is not None and record.number > gone[-1]]
+        return 0 if raw and later and min(later) <= offset else len(gone)
 
 
-def read_dead_letters(env: Environment, infos: Mapping[str, TopicInfo]) -> DeadLetters:
-    """All dead-letter records of the flow; their topic is read from its beginning."""
+def read_skipped(env: Environment, infos: Mapping[str, TopicInfo]) -> SkippedInputs:
+    """All that the dead-letter topic knows of the flow; it is read from its beginning."""
     flow = env.flow
     info = infos.get(flow.dead_letter_topic) if flow.dead_letters else None
     if info is None:
-        return DeadLetters()
-    kept: dict[tuple[bytes, int], dict[tuple[str, bytes, int], DeadLetter]] = defaultdict(dict)
-    bounds = env.log.bounds([(info.name, partition) for partition in range(info.partitions)])
-    for (topic, partition), bound in bounds.items():
-        part = Range(topic, info.topic_id, partition, bound.begin, bound.stable_end)
-        for block in env.ports.log.read(part):
-            for letter in filter(None, map(parse_dead_letter, block)):
-                if letter.flow == flow.name:
-                    kept[letter.topic_id, letter.partition].setdefault(letter.identity, letter)
-    of = {place: tuple(sorted(own.values(), key=lambda it: it.offset)) for place, own in kept.items()}
-    return DeadLetters(of, any(bound.begin > 0 for bound in bounds.values()))
+        return SkippedInputs()
+    logs = read_failed_logs(env.ports.log, flow.declared_name, info)
+    records = sorted(
+        (one.dead for known in logs for one in known.letters.values()), key=lambda record: record.offset
+    )
+    places = {(record.topic_id, record.partition) for record in records}
+    return SkippedInputs(
+        {
+            at: tuple(record for record in records if (record.topic_id, record.partition) == at)
+            for at in places
+        },
+        frozenset().union(*(known.known for known in logs)),
+        any(known.begin > 0 for known in logs),
+    )
 
 
 def check_known(
-    env: Environment, letters: DeadLetters, tp: TopicPartition, topic_id: bytes, offset: int, count: int
+    env: Environment, known: SkippedInputs, tp: TopicPartition, topic_id: bytes, offset: int, count: int
 ) -> None:
     """Check that all is known that was skipped from an offset on.
 
@@ -80,7 +85,7 @@ def check_known(
     """
     source = env.flow.source_of[tp[0]]
     raw = source is not None and source.raw
-    missing = letters.missing_from(topic_id, tp[1], offset, count, raw=raw)
+    missing = known.missing_from(topic_id, tp[1], offset, count, raw=raw)
     if not missing:
         return
     text = (

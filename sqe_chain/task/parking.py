@@ -145,7 +145,7 @@ class ParkedKeys:
     keys: Mapping[TopicPartition, Mapping[bytes, int]] = field(default_factory=dict)
     offsets: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
     discarded: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
-    failed: frozenset[tuple[str, bytes]] = frozenset()
+    failed: frozenset[tuple[int, bytes]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class Following:
                 self._first[key] = offset
 
     def _has_failed(self, origin: Origin) -> bool:
-        return (f"{origin.lane:016x}", origin.position) in self._failed
+        return (origin.lane, origin.position) in self._failed
 
 
 def _text(data: bytes | None) -> str | None:
