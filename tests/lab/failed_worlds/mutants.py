@@ -1,0 +1,125 @@
+"""Wrong rules about decisions, each of which the worlds must find."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+from sqe_chain.engines.task import publish
+from sqe_chain.operations import failed_letters
+from sqe_chain.operations.failed_letters import FailedLetters
+from sqe_chain.operations.processing_letters import process_letters
+from sqe_chain.task.dead_letters import DeadLetter, Identity
+from sqe_chain.task.failed_log import Decision, FailedLog
+
+_numbers = itertools.count()
+_decide, _finish, _refuse, _append = (
+    FailedLog._decide,
+    FailedLetters._finish,
+    FailedLetters._refuse,
+    FailedLetters._append,
+)
+
+
+def _all_hold(known: FailedLog, decision: Decision, offset: int) -> None:
+    if decision.kind != "done":
+        known.decided = {own: by for own, by in known.decided.items() if own not in decision.letters}
+    _decide(known, decision, offset)
+
+
+def _each_letter_apart(known: FailedLog, decision: Decision, offset: int) -> None:
+    free = tuple(own for own in decision.letters if own not in known.decided)
+    if free or decision.kind == "done":
+        _decide(
+            known,
+            Decision(decision.flow, decision.kind, free, decision.digest, decision.by, decision.clock_ms),
+            offset,
+        )
+
+
+def _by_offset(dead: DeadLetter) -> Identity:
+    return 0, dead.topic_id + dead.partition.to_bytes(4, "big") + dead.offset.to_bytes(8, "big")
+
+
+def _own_only(letters: FailedLetters, known: FailedLog, result: Any) -> None:
+    for name in [name for name in known.releasing if name not in letters._made]:
+        del known.releasing[name]
+    _finish(letters, known, result)
+
+
+def _believing(letters: FailedLetters, known: FailedLog, decision: Decision) -> None:
+    _append(letters, known, decision)
+    if decision.kind != "done":  # what it has written holds, whatever came before
+        known.decided |= dict.fromkeys(decision.letters, decision)
+        known.decisions.setdefault(decision.by, known.end - 1)
+        if decision.kind == "release":
+            known.releasing[decision.by] = decision
+
+
+def _publishing_first(letters: FailedLetters, known: FailedLog, decision: Decision) -> None:
+    if decision.kind == "release":
+        publish(letters.log, [letters._made[decision.by].outputs])
+    _append(letters, known, decision)
+
+
+def _under_another_name(flow: Any, letters: Any, decision: Decision, described: Any) -> Any:
+    named = Decision(
+        decision.flow,
+        decision.kind,
+        decision.letters,
+        "",
+        f"{decision.by}{next(_numbers)}",
+        decision.clock_ms,
+    )
+    made = process_letters(flow, letters, named, described)
+    return type(made)(made.outputs, "", made.failed)
+
+
+MUTANTS: Final[dict[str, tuple[str, Callable[[], Any]]]] = {
+    "all_hold": ("of two decisions the last holds", lambda: patch.object(FailedLog, "_decide", _all_hold)),
+    "apart": (
+        "a decision holds for those of its letters that are free",
+        lambda: patch.object(FailedLog, "_decide", _each_letter_apart),
+    ),
+    "not_read_back": (
+        "two operators both believe their decisions",
+        lambda: patch.object(FailedLetters, "_append", _believing),
+    ),
+    "publish_first": (
+        "a release publishes before its decision is in the log",
+        lambda: patch.object(FailedLetters, "_append", _publishing_first),
+    ),
+    "id_by_time": (
+        "a repeated release gets other lanes",
+        lambda: patch.object(failed_letters, "process_letters", _under_another_name),
+    ),
+    "same_lane": (
+        "a release publishes on the lanes of the flow itself",
+        lambda: patch.object(Decision, "suffix", ""),
+    ),
+    "not_finished": (
+        "a decision without done is taken for done",
+        lambda: patch.object(FailedLetters, "_finish", _own_only),
+    ),
+    "no_digest": (
+        "an interrupted release is finished by whatever code is there",
+        lambda: patch.object(FailedLetters, "_refuse", lambda *_: None),
+    ),
+    "by_offset": (
+        "letters are known by offset, not by lane and position",
+        lambda: patch.object(DeadLetter, "identity", property(_by_offset)),
+    ),
+}
+"""Name -> what is wrong, and how the code becomes so."""
+
+
+@contextmanager
+def mutated(name: str) -> Iterator[None]:
+    """In this context a rule is wrong; "": none is."""
+    with ExitStack() as stack:
+        if name:
+            stack.enter_context(MUTANTS[name][1]())
+        yield
