@@ -82,11 +82,11 @@ class Codec(ABC, Generic[Value]):
 
     @abstractmethod
     def encode(self, value: Value) -> bytes:
-        """The bytes of a value. Any exception is treated as an error in the value."""
+        """The bytes of a value. Any exception is an error in the value, except those of an outage, such as `Unavailable`: the batch is repeated."""
 
     @abstractmethod
     def decode(self, data: bytes) -> Value:
-        """The value of these bytes. Any exception is treated as an error in the bytes."""
+        """The value of these bytes. Any exception is an error in the bytes, except those of an outage, such as `Unavailable`: the batch is repeated."""
 
     def decode_own(self, data: bytes) -> Value:
         """As `decode`, for what `encode` has given: what that refuses need not be looked for."""

@@ -49,6 +49,7 @@ from sqe_chain.envelope.head import (
 from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.envelope.wire import MAGIC, check_order, sealed
 from sqe_chain.errors import MalformedField, WrongPayloadType
+from sqe_chain.errors.outage import raise_outage
 from sqe_chain.ports import Headers
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class Envelope:
         Raises:
             WrongPayloadType: they are of another type.
             MalformedField: one cannot be decoded.
+            Unavailable: the codec could not reach what it needs.
         """
         payload_codec = codec_for(cls, codec)
         if not payload_codec.reads(self.type):
@@ -157,6 +159,7 @@ def _decoded(codec: Codec[Payload], payload: bytes) -> Payload:
     try:
         return codec.decode(payload)
     except Exception as error:
+        raise_outage(error, f"the payload, a {codec.type_name}")
         raise MalformedField(f"the payload is not a {codec.type_name}: {error}") from error
 
 

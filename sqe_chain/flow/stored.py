@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from sqe_chain.errors import ChangedType, text_of
+from sqe_chain.errors.outage import raise_outage
 
 _LONGEST_NAME: Final = 60
 """Bytes of a key that a text names."""
@@ -39,7 +40,12 @@ class StoredState(NamedTuple):
 
 
 def unreadable(what: str, error: Exception) -> ChangedType:
-    """The error for a stored row that the declared type does not read, though `check_types` has found no difference."""
+    """The error for a stored row that the declared type does not read, though `check_types` has found no difference.
+
+    Raises:
+        Unavailable: the type's codec could not reach what it needs.
+    """
+    raise_outage(error, what)
     return ChangedType(
         f"{what}: what is stored there cannot be read: {type(error).__name__}: {text_of(error).rstrip('.')}. Expected what the type that "
         "is declared now has written. Declare it as it was then, or fold the states again with sqe-chain rebuild"

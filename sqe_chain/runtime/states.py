@@ -17,6 +17,7 @@ from sqe_chain.codecs import Codec
 from sqe_chain.codecs.registry import codec_of_tag
 from sqe_chain.envelope.partitioner import cell_of, key_bytes
 from sqe_chain.errors import ConfigurationError, PoisonError, StoreInconsistent, Unavailable
+from sqe_chain.errors.outage import raise_outage
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
@@ -266,6 +267,7 @@ def _decoding(key: Key, stage: str, flow: str, type_name: str) -> Iterator[None]
     try:
         yield
     except Exception as error:
+        raise_outage(error, f"the state of key {key!r} in stage {stage!r} of flow {flow!r}")
         raise StoreInconsistent(
             f"the state of key {key!r} in stage {stage!r} of flow {flow!r} cannot be decoded: {error}. Expected a {type_name}"
         ) from error

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from sqe_chain.codecs import Codec
 from sqe_chain.codecs.registry import codec_of_tag, encode_with_tag
 from sqe_chain.errors import PoisonError, text_of
+from sqe_chain.errors.outage import raise_outage
 from sqe_chain.flow.stored import named_key, unreadable
 
 
@@ -26,8 +27,13 @@ def state_left(codec: Codec[Any], state: Any, maker: str, key: bytes | None = No
 
 
 def unstorable(maker: str, key: bytes | None, error: Exception) -> PoisonError:
-    """The error for a state of a key that its maker, a stage and a function, has left so that it cannot be stored."""
+    """The error for a state of a key that its maker, a stage and a function, has left so that it cannot be stored.
+
+    Raises:
+        Unavailable: its codec could not reach what it needs.
+    """
     of_key = "" if key is None else f" of {named_key(key)}"
+    raise_outage(error, f"the state{of_key} that {maker} left")
     return PoisonError(f"{maker} left a state{of_key} that cannot be stored as it is: {text_of(error)}")
 
 
@@ -92,6 +98,7 @@ class OwnValues:
             raise self._refused(value, error) from error
 
     def _refused(self, value: object, error: Exception) -> PoisonError:
+        raise_outage(error, f"a {type(value).__qualname__} that {self._maker} gave")
         return PoisonError(
             f"{self._maker} gave a {type(value).__qualname__} that its codec does not take: "
             f"{type(error).__name__}: {text_of(error)}"

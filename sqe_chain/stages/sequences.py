@@ -47,6 +47,7 @@ from typing import Any, Final, Literal
 
 from sqe_chain._proto.filters_pb2 import Passed, SequenceMark
 from sqe_chain.errors import FlowError, PoisonError, text_of
+from sqe_chain.errors.outage import raise_outage
 from sqe_chain.flow.declaration import check_bool, check_choice, check_int
 from sqe_chain.flow.filtering import MAX_WINDOW
 from sqe_chain.flow.functions import DeclaredFunction
@@ -200,6 +201,7 @@ class StaleSequences:
         return FORWARD
 
     def _refuse(self, record: Record, error: Exception) -> Verdict:
+        raise_outage(error, str(record))
         detail = f"{record}: malformed: {type(error).__name__}: {text_of(error)}"
         if self._malformed == "stop":
             raise PoisonError(

@@ -13,6 +13,7 @@ from hashlib import blake2b
 from sqe_chain.chain import read_lane, root_position
 from sqe_chain.envelope.head import MAX_TIMESTAMP_MS
 from sqe_chain.errors import PoisonError, text_of
+from sqe_chain.errors.outage import raise_outage
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Carried, Origin, TopicIdPartition
 from sqe_chain.flow.nodes import OutputNode, StageNode
@@ -59,6 +60,7 @@ def given_by(
 
     Raises:
         PoisonError: user code failed; names stage, key and function.
+        Unavailable: it could not reach what it needs.
     """
     collector = Collector(flow)
     push, codec = Compiler(flow, collector, 0, frozenset()).after(stage, "changes"), stage.codec
@@ -69,6 +71,7 @@ def given_by(
         try:
             push(codec.decode(state), key, b"", origin)
         except Exception as error:
+            raise_outage(error, f"the state of {named_key(key)} of stage {stage.name!r}")
             where = place_in_user_code(flow, error)
             raise PoisonError(
                 f"flow {flow.name!r}: the state of {named_key(key)} of stage {stage.name!r} cannot be republished: "

@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 
 from sqe_chain.codecs.registry import codec_of_tag
 from sqe_chain.errors import PoisonError, RepeatedPosition, text_of
+from sqe_chain.errors.outage import raise_outage
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import StageNode
@@ -215,6 +216,7 @@ class Level:
         self, what: str, error: Exception, stage: StageNode | None = None, key: bytes | None = None
     ) -> None:
         """Report a failure that no single input is to blame for; the first one is enough."""
+        raise_outage(error, what)
         if self._report.broken:
             return
         where = place_of(self._flow, error, stage, key, named=what)
@@ -298,6 +300,7 @@ class Level:
         if stage is not None:
             self._gather(origin)  # what inputs before it gave may have failed, and is reported first
         raised = error.raised if isinstance(error, UserCodeError) else error
+        raise_outage(raised, str(origin))
         if self._closing is not None:
             where = place_of(self._flow, raised, stage, key)
             raise PoisonError(

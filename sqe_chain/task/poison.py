@@ -1,7 +1,8 @@
 """An input that cannot be processed: its exclusion, and where in the user's code it failed.
 
 Poison is what decoding and user code raise, and what no topic would take. Errors of a store, of Kafka or of
-this library are never poison. Each is raised where no user code runs, and nothing there is caught.
+this library are never poison. Each is raised where no user code runs, and nothing there is caught. Nor is an outage of what
+user code needs: it goes on as `Unavailable`, and the attempt is repeated.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final
 
 from sqe_chain.codecs.registry import find_refused_part
 from sqe_chain.errors import PoisonError, text_of
+from sqe_chain.errors.outage import raise_outage
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import Node, StageNode
@@ -67,10 +69,12 @@ def exclusion_of(
 
     Raises:
         PoisonError: the policy is `stop`. An error that is one keeps its class.
+        Unavailable: what failed could not reach what it needs.
     """
     if isinstance(error, Judged):
         return error.exclusion
     raised = error.raised if isinstance(error, UserCodeError) else error
+    raise_outage(raised, str(origin))
     name, text = type(raised).__name__, text_of(raised).rstrip(".")
     if flow.poison == "stop":
         kind = type(raised) if isinstance(raised, PoisonError) else PoisonError

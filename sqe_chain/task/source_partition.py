@@ -12,11 +12,8 @@ from functools import partial
 from typing import Any
 
 from sqe_chain.chain import read_lane
-from sqe_chain.errors import (
-    ChainError,
-    OutputTooLarge,
-    PoisonError,
-)
+from sqe_chain.errors import ChainError, OutputTooLarge, PoisonError, Unavailable
+from sqe_chain.errors.outage import raise_outage
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Context, Origin, TopicIdPartition
 from sqe_chain.flow.units import UnitRun
@@ -154,6 +151,8 @@ class SourcePartition:
                 probe.payloads, probe.paths = payloads, [b""] * len(payloads)
                 failed = partial(self._note, probe)
                 give_times(self.node, function, probe, self._values(probe, failed), self._now_ms, failed)
+            except Unavailable:
+                raise
             except Exception:  # noqa: BLE001, S112 - whatever it is, it is found again when the record is taken
                 continue
             if number in probe.given_ms:
@@ -248,11 +247,12 @@ class SourcePartition:
 
     def _note(self, records: Records, number: int, error: Exception) -> bool:
         """Note that user code has failed on a record. Returns whether the others need not be tried."""
+        origin = records.origin(number)
         if self.flow.poison == "stop":
+            raise_outage(error, str(origin))
             records.failures.setdefault(number, error)
             return True
         if number not in records.failures:
-            origin = records.origin(number)
             records.failures[number] = Judged(exclusion_of(self.flow, origin, error, key=origin.key))
         return False
 

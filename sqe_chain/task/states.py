@@ -12,6 +12,7 @@ from functools import partial
 
 from sqe_chain.envelope.partitioner import cell_of
 from sqe_chain.errors import StoreInconsistent, Superseded, text_of
+from sqe_chain.errors.outage import raise_outage
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Rows, Shown, StateStore, ViewKind, Views
 
@@ -209,8 +210,11 @@ class View:
     def of(self, rows: Rows) -> Views:
         """The views of these rows.
 
-        Never fails: views are written after the seal, where nothing may fail on data. A state that cannot be shown
+        Never fails on data: views are written after the seal. A state that cannot be shown
         is replaced by the reason. So is NaN, a time that JSON has no form for, or an `Any` of an unknown type.
+
+        Raises:
+            Unavailable: a codec could not reach what it needs.
         """
         shown_rows = {row: self._shown(row, content) for row, content in rows if content is not None}
         return Views(self.kind, {row: shown for row, shown in shown_rows.items() if shown is not None})
@@ -219,6 +223,7 @@ class View:
         try:
             return self.show(row, content)
         except Exception as error:  # noqa: BLE001 - protobuf's JSON mapping raises errors of several kinds
+            raise_outage(error, f"the view of row {row!r}")
             reason = {"error": f"this state cannot be shown: {type(error).__name__}: {text_of(error)}"}
             return json.dumps(reason, ensure_ascii=False) if self.kind == "json" else reason
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from sqe_chain.codecs import codec_for
+from sqe_chain.errors.outage import raise_outage
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import FilterNode, KeyByNode, KeyedNode, Node
 
@@ -88,5 +89,6 @@ def _bytes_of(value: Any) -> bytes | None:  # noqa: ANN401 - any value
     """None where there is nothing to compare."""
     try:
         return codec_for(type(value)).encode(value)
-    except Exception:  # noqa: BLE001 - whatever a codec raises
+    except Exception as error:  # noqa: BLE001 - whatever a codec raises
+        raise_outage(error, f"a {type(value).__qualname__}")
         return None

@@ -21,7 +21,7 @@ from sqe_chain.engines.spark import SparkEngine, Tuning
 from sqe_chain.engines.spark.tasks import ARGUMENTS
 from sqe_chain.engines.workers import Team, WorkersEngine
 from sqe_chain.envelope.partitioner import partition_of
-from sqe_chain.errors import ConfigurationError, PoisonError
+from sqe_chain.errors import ConfigurationError, PoisonError, Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.environment import Engine
@@ -177,6 +177,20 @@ def test_an_error_in_a_task_comes_back_by_its_own_name(
     feed(log, inputs, 13, 1)
     with pytest.raises(PoisonError, match="thirteen"):
         run.service.batch()
+
+
+@pytest.mark.few(1)
+def test_an_outage_of_a_function_in_a_task_is_waited_for(
+    log: KafkaLog, inputs: tuple[str, str], make_store: Callable[[str], StateStore], spread: Made
+) -> None:
+    """No record is skipped for it: the error reaches the service as `Unavailable`."""
+    run = Run(engine_runs.asking(Names(f"a-{uuid.uuid4().hex[:8]}", inputs)), log, make_store("a"), spread)
+    clock: Any = run.service.env.clock
+    clock.waits = 97  # of 100, after which it is asked to stop
+    feed(log, inputs, 17, 1)
+    with pytest.raises(Unavailable, match=r"@0: NoAnswer: the registry does not answer"):
+        run.service.batch()
+    assert [event.name for event in run.observer.events].count("waiting") == 3
 
 
 def test_nothing_stays_cached_after_a_batch_or_an_error(

@@ -13,7 +13,14 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.adapters.memory.store import MemoryStore
-from sqe_chain.errors import ConfigurationError, ServiceStopped, Superseded, TooManyLanes, Unavailable
+from sqe_chain.errors import (
+    ConfigurationError,
+    ServiceStopped,
+    StoreEmpty,
+    Superseded,
+    TooManyLanes,
+    Unavailable,
+)
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.stages import SqeKey, Tumbling
@@ -131,11 +138,11 @@ def test_too_many_lanes_in_a_filter_stop_under_every_policy(policy: PoisonPolicy
 def test_what_the_user_s_own_function_raises_is_poison_even_if_it_is_an_error_of_ours(
     kind: str, policy: PoisonPolicy
 ) -> None:
-    """It was raised where the user's code runs: that decides, not its class."""
+    """It was raised where the user's code runs: that decides, not its class, unless it is an outage."""
 
     def refuse(*arguments: Any) -> Any:
         if arguments[-1].value == "bad":
-            raise Unavailable("the user's own service does not answer")
+            raise StoreEmpty("the user's own store is empty")
         return None if kind == "windows" else 1 if kind == "stale" else arguments[-1].value
 
     flow = Flow(f"u-{kind}-{policy}", state_partitions=1, poison=policy)

@@ -16,6 +16,7 @@ from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.envelope.message import is_enveloped, read, wrap
 from sqe_chain.envelope.partitioner import partition_of
+from sqe_chain.errors import Unavailable
 from sqe_chain.features.every import service_of
 from sqe_chain.flow import Flow, count, last, max_, mean, sum_
 from sqe_chain.flow.compiled import PoisonPolicy
@@ -93,6 +94,25 @@ def add_but_17(total: Int64Value, value: Int64Value) -> list[Int64Value]:
     if value.value % 50 == 17:
         raise ValueError("seventeen")
     return [Int64Value(value=total.value)]
+
+
+class NoAnswer(Unavailable):
+    """An outage under a name that the service does not know."""
+
+
+def out_of_reach(total: Int64Value, value: Int64Value) -> None:
+    if value.value == 17:
+        raise NoAnswer("the registry does not answer")
+    total.value += value.value
+
+
+def asking(names: Names) -> Flow:
+    """A flow whose function needs another service."""
+    flow = Flow(names.flow, state_partitions=4, poison="skip")
+    flow.source(names.inputs, Int64Value).aggregate(
+        "digits", key=last_digit, state=Int64Value, fold=out_of_reach
+    )
+    return flow
 
 
 def one_stage(names: Names, parts: int) -> Flow:
