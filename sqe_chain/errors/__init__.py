@@ -17,7 +17,7 @@
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
     │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, RepeatedPosition,
     │   │   ChangedType, NotCaughtUp, DeadLettersLost, ChangedFile, UnreadableFile,
-    │   │   TableAltered, TableInconsistent, ReadersOverlap, OverwriteUnderWay
+    │   │   TableAltered, TableInconsistent, ReadersOverlap, OverwriteUnderWay, AnotherCluster
     │   └── Superseded         a newer run owns the flow
     ├── WriteAheadLogError     a write-ahead log cannot be opened, or has not taken a record
     │   ├── LogFull            too much waits for Kafka (back-pressure): try again later
@@ -205,6 +205,10 @@ class WeakDurability(ServiceStopped):
 
 class StoreInconsistent(ServiceStopped):
     """Headers, plans and commits contradict each other: a store went back in time."""
+
+
+class AnotherCluster(ServiceStopped):
+    """The store holds states of inputs in another Kafka cluster."""
 
 
 class StoreEmpty(StoreInconsistent):

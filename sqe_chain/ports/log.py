@@ -71,6 +71,7 @@ class TopicInfo:
         retention_bytes: how many bytes of each partition it keeps (`retention.bytes`); -1: without limit, or unknown.
         label: what people call it, where that is not its name: the path of a file. Empty: its name.
         records: its final number of records, where that is known: the rows of a file; -1: it may grow.
+        cluster: id of the cluster that it is in; empty: nobody knows.
     """
 
     name: str
@@ -88,6 +89,7 @@ class TopicInfo:
     retention_bytes: int = -1
     label: str = ""
     records: int = -1
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)

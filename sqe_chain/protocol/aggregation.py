@@ -295,7 +295,7 @@ class StagedService:
         env, features = self.env, self.features
         with env.step(CLAIM):
             read_commits = partial(inputs.group_commits, env.flow, env.log, infos)
-            self.claimed, home = claim(env, features, read_commits)
+            self.claimed, home = claim(env, features, read_commits, infos)
             mine, plans = self.claimed, PlanLog(env, home)
             if home.number < 0:
                 env.say(weak)

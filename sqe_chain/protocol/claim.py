@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from sqe_chain.errors import (
     RESTORE_OR_REBUILD,
@@ -16,23 +17,30 @@ from sqe_chain.errors import (
     WeakDurability,
 )
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.ports import Commit, Header, Home, TopicPartition
+from sqe_chain.ports import Commit, Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Claimed, Standby
 from sqe_chain.protocol.feature import Features
 from sqe_chain.protocol.inputs import parse_metadata
+from sqe_chain.protocol.layout import check_cluster
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.stored_plans import check_sections, never_run, read_plan
 from sqe_chain.task.states import Claim
 
 Commits = Mapping[TopicPartition, Commit]
+NOTHING: Mapping[str, TopicInfo] = MappingProxyType({})
 FORGETS = "forgets"
 """In the owner of a claim: the flow is being forgotten, and parts of it may be gone. It stays there until nothing of the flow is
 left, or a rebuild has cut over."""
 
 
 def claim(
-    env: Environment, features: Features, read_commits: Callable[[], Commits], *, lost: bool = False
+    env: Environment,
+    features: Features,
+    read_commits: Callable[[], Commits],
+    infos: Mapping[str, TopicInfo] = NOTHING,
+    *,
+    lost: bool = False,
 ) -> tuple[Claim, Home]:
     """Become the run that owns the flow, as soon as no other run is alive.
 
@@ -43,6 +51,7 @@ def claim(
         env: the flow and its ports.
         features: of the run.
         read_commits: reads the group's commits from Kafka.
+        infos: the inputs, as they are now; those that are absent are not looked at.
         lost: the store may have lost everything: an empty one is accepted.
 
     Returns:
@@ -52,6 +61,7 @@ def claim(
         ReadersOverlap: its input partitions were given to another run.
         StoreEmpty: Kafka holds commits of plans, the store holds no plan.
         StoreInconsistent: a newer version has written the last plan; nothing was changed.
+        AnotherCluster: the store's plans were made with another Kafka cluster.
         ServiceStopped: the flow is being forgotten, or the service was asked to stop while it waited as a standby.
     """
     name = env.flow.name
@@ -79,6 +89,7 @@ def claim(
             owner = home.owner
         if not lost:
             _check_not_empty(env, home, commits)
+            _check_cluster(env, home, infos)
         # The largest of all that were ever stamped. A home record restored from a backup must not give out an epoch again.
         # The store would take this run and the one that had the epoch before for the same.
         epochs = [home.epoch if home else 0]
@@ -246,6 +257,12 @@ def _check_not_empty(env: Environment, home: Home | None, commits: Commits) -> N
                 f"{commit.offset} of {topic}[{partition}] with plan {parse_metadata(commit)['plan']}. The store was emptied, "
                 "or this is another store. Give the right --store, restore it, or fold the states again with sqe-chain rebuild"
             )
+
+
+def _check_cluster(env: Environment, home: Home | None, infos: Mapping[str, TopicInfo]) -> None:
+    plan = home and read_plan(env.home, env.flow.name, home.number)
+    if plan:
+        check_cluster(env.flow, plan.layout, infos)
 
 
 def _stand_by(env: Environment, home: Home) -> Home | None:

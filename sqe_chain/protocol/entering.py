@@ -76,6 +76,9 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
         for planned in last.ranges
         if same_inputs.is_new_root(env.flow, planned.topic, planned.topic_id, infos.get(planned.topic))
     ]
+    for planned in gone:
+        known_ids = last.layout.past.get(planned.topic, ())
+        same_inputs.check_never_read(planned.topic, known_ids, infos[planned.topic].topic_id)
     held = [
         planned
         for planned in gone

@@ -13,7 +13,14 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, TypeVar
 
 from sqe_chain.envelope.marks import PartitionMarks
-from sqe_chain.errors import ChangedType, PartitionsMismatch, PlanMismatch, ServiceStopped
+from sqe_chain.errors import (
+    START_OVER,
+    AnotherCluster,
+    ChangedType,
+    PartitionsMismatch,
+    PlanMismatch,
+    ServiceStopped,
+)
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import SourceNode, StageNode
 from sqe_chain.ports import TopicInfo, TopicPartition
@@ -96,6 +103,8 @@ class Layout:
         gone: topics that were created again since something of them was read, which cannot be read again.
         ways: "stage/NAME" or "output/NAME" -> where its units come from.
         types: "stage/NAME" or "source/TOPIC" -> what is stored or read there.
+        cluster: id of the Kafka cluster that holds the sources; empty: it is not known yet.
+        past: topic -> ids of those that were read under its name before it was created again.
     """
 
     state_partitions: int
@@ -106,6 +115,8 @@ class Layout:
     gone: tuple[str, ...] = ()
     ways: dict[str, str] = field(default_factory=dict)
     types: dict[str, TypeLayout] = field(default_factory=dict)
+    cluster: str = ""
+    past: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The layout as JSON."""
@@ -113,7 +124,8 @@ class Layout:
         plain["stages"] = {name: _members(stage, _STAGE) for name, stage in self.stages.items()}
         plain["types"] = {name: _members(known, _TYPE) for name, known in self.types.items()}
         plain["starts"] = by_name(self.starts)
-        return plain
+        # A plan of an older version has neither, and the digest that it names is that of what it has.
+        return {name: value for name, value in plain.items() if value or name not in _LATER}
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Layout:
@@ -127,6 +139,8 @@ class Layout:
             tuple(raw["gone"]),
             raw["ways"],
             {holder: TypeLayout(**known) for holder, known in raw["types"].items()},
+            raw.get("cluster", ""),  # plans of older versions name none
+            {topic: tuple(ids) for topic, ids in raw.get("past", {}).items()},
         )
 
     def with_starts(self, starts: Mapping[TopicPartition, tuple[int, bool]]) -> Layout:
@@ -160,6 +174,7 @@ class Layout:
         return changes
 
 
+_LATER: Final = {"cluster", "past"}
 _LAYOUT = tuple(field.name for field in fields(Layout))
 _STAGE = tuple(field.name for field in fields(StageLayout))
 _TYPE = tuple(field.name for field in fields(TypeLayout))
@@ -317,6 +332,41 @@ def layout_of(flow: CompiledFlow, infos: Infos, number: int, known: Layout | Non
         known.gone,
         flow.paths,
         {holder: _type_layout(holder, kind, node, known) for holder, kind, node in _holders(flow)},
+        next((infos[topic].cluster for topic in flow.input_topics), "") or known.cluster,
+        known.past | {topic: (*known.past.get(topic, ()), was) for topic, was in _left(flow, infos, known)},
+    )
+
+
+def _left(flow: CompiledFlow, infos: Infos, known: Layout) -> Iterator[tuple[str, str]]:
+    """Topics that were created again, and their ids before."""
+    for topic in flow.input_topics:
+        was, _ = known.sources.get(topic, ("", 0))
+        if was and was != infos[topic].topic_id.hex():
+            yield topic, was
+
+
+def check_cluster(flow: CompiledFlow, known: Layout, infos: Infos) -> None:
+    """Check that the inputs are in the cluster in which they were read.
+
+    A cluster under another id that has the very topics is the same one.
+
+    Args:
+        flow: the flow.
+        known: the layout of its last plan.
+        infos: the topics of that layout, as they are now; one that is gone is absent.
+
+    Raises:
+        AnotherCluster: they are in another one.
+    """
+    cluster = next((info.cluster for info in infos.values() if info.cluster), "")
+    ids = {topic: topic_id for topic, (topic_id, _) in known.sources.items() if topic_id != FILES}
+    same = all(topic in infos and infos[topic].topic_id.hex() == topic_id for topic, topic_id in ids.items())
+    if not known.cluster or not cluster or cluster == known.cluster or same:
+        return
+    raise AnotherCluster(
+        f"flow {flow.name!r}: the store has its states from Kafka cluster {known.cluster}, this is cluster {cluster}. Expected the same: "
+        "records of another cluster would be counted besides those that were. Give the right addresses of Kafka and store. If the "
+        f"flow is to go on in the other cluster, {START_OVER}"
     )
 
 

@@ -68,6 +68,25 @@ def is_new_root(flow: CompiledFlow, topic: str, known_id: str, info: TopicInfo |
     return raw and info is not None and info.topic_id.hex() != known_id
 
 
+def check_never_read(topic: str, past: Iterable[str], topic_id: bytes) -> None:
+    """Check that a topic without envelopes that was created again is a new one, not one that was read before.
+
+    Args:
+        topic: its name.
+        past: ids of topics of this name that were read.
+        topic_id: its id now.
+
+    Raises:
+        RecreatedTopic: it was read before; from offset 0 all of it would be counted again.
+    """
+    if topic_id.hex() in past:
+        raise RecreatedTopic(
+            f"input {topic!r} is {topic_id.hex()} again, which was read before another topic took its place. Expected one that was never "
+            "read: from offset 0 its records would count twice. This is probably another Kafka cluster than at the last run: give the "
+            f"right address. Otherwise {START_OVER}"
+        ).at(topic)
+
+
 def recreation_text(topic: str, known_id: str, info: TopicInfo, read: Mapping[TopicPartition, int]) -> str:
     """The text of the notice that a topic without envelopes was created again.
 

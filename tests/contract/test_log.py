@@ -353,6 +353,13 @@ def refused(log: Log, record: Output) -> str:
     return str(errors[0] or "")
 
 
+def test_topics_name_the_cluster_that_they_are_in(log: Log, topic: str) -> None:
+    log.create_topic(f"{topic}-2", 1)
+    one, two = log.describe([topic, f"{topic}-2"]).values()
+    assert one.cluster
+    assert two.cluster == one.cluster
+
+
 def test_what_a_topic_refuses_is_described(log: Log, limited: str) -> None:
     about = log.describe([limited])[limited]
     assert (about.compacted, about.max_message_bytes) == (True, 2_000)

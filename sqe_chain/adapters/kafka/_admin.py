@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -64,6 +65,7 @@ class Admin(KafkaClient):
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._known: dict[str, _Config] = {}
+        self._cluster: str | None = None  # a client stays with its cluster
         self._attempt_s = settings.timeout_s / _ATTEMPTS
         super().__init__(settings, driver.AdminClient, settings.client({}, {}))
 
@@ -105,7 +107,9 @@ class Admin(KafkaClient):
 
     def _info(self, topic: Any, config: Mapping[str, str]) -> TopicInfo:  # noqa: ANN401 - the driver's TopicDescription
         replicas = [len(part.replicas) for part in topic.partitions]
-        return topic_info(topic.name, self.topic_id(topic), replicas, config)
+        return replace(
+            topic_info(topic.name, self.topic_id(topic), replicas, config), cluster=self._cluster_id()
+        )
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
         names = sorted(set(topics))
@@ -143,14 +147,20 @@ class Admin(KafkaClient):
         )
         return {resource.name: answer for resource, answer in answers.items()}
 
+    def _describe_cluster(self) -> Any:  # noqa: ANN401 - the driver's DescribeClusterResult
+        doing = "Describing the cluster"
+        ask = partial(self.driver.describe_cluster, request_timeout=self._attempt_s)
+        return self._result_unless(frozenset(), self._send(lambda: {"": ask()}, doing)[""], doing)
+
+    def _cluster_id(self) -> str:
+        if self._cluster is None:
+            self._cluster = getattr(self._describe_cluster(), "cluster_id", None) or ""
+        return self._cluster
+
     def commits_kept_ms(self) -> int:
         """For how long a broker keeps commits; -1: it does not report that to this user."""
         doing = "Reading the configuration of a broker"
-        described = self._send(
-            lambda: {"": self.driver.describe_cluster(request_timeout=self._attempt_s)},
-            "Describing the cluster",
-        )
-        cluster = self._result_unless(frozenset(), described[""], "Describing the cluster")
+        cluster = self._describe_cluster()
         if cluster is None or not cluster.nodes:
             return -1
         broker = driver.ConfigResource(driver.ConfigResource.Type.BROKER, str(cluster.nodes[0].id))

@@ -229,7 +229,9 @@ class MemoryLog(Log):
             settings: fields of `TopicInfo`; those that are not given get their defaults.
         """
         stored = self._broker.topics[topic]
-        stored.info = TopicInfo(stored.info.name, stored.info.topic_id, stored.info.partitions, **settings)
+        stored.info = TopicInfo(
+            stored.info.name, stored.info.topic_id, stored.info.partitions, cluster=self.name, **settings
+        )
 
     def delete(self, topic: str, *, keep_commits: bool = False) -> None:
         """Delete a topic, and what groups have committed of it.
@@ -308,7 +310,7 @@ class MemoryLog(Log):
         seed = f"{self.name}\0{topic}\0{broker.incarnations[topic]}".encode()
         topic_id = hashlib.blake2b(seed, digest_size=16).digest()
         parts = [Partition() for _ in range(partitions)]
-        broker.topics[topic] = Topic(TopicInfo(topic, topic_id, partitions), parts)
+        broker.topics[topic] = Topic(TopicInfo(topic, topic_id, partitions, cluster=self.name), parts)
 
     def delete_topic(self, topic: str) -> None:
         if topic in self._up().topics:

@@ -12,7 +12,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from typer.testing import CliRunner, Result
 
 from sqe_chain import errors, wrap
 from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.adapters.memory._broker import BROKERS
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.cli import peek as peek_command
 from sqe_chain.cli import run as run_command
@@ -387,6 +388,20 @@ def lose_the_store(shop: Shop) -> Stop:
     return Stop(shop.run(), count_initials("a", "b"))
 
 
+def give_another_cluster(shop: Shop) -> Stop:
+    shop.feed("a", "b")
+    assert shop.run().exit_code == 0
+    topics, cluster = BROKERS[shop.log.name].topics, shop.log.name
+    mine = dict(topics)
+    shop.log.recreate("orders")
+    topics["orders"].info = replace(topics["orders"].info, cluster="staging")
+    shop.log.append("orders", 0, b"{}", key=b"c")
+    stopped = shop.run()
+    assert cluster in stopped.stderr
+    topics.update(mine)
+    return Stop(stopped, count_initials("a", "b"))
+
+
 def republish_states_too_early(shop: Shop) -> Stop:
     shop.feed("a", "b")
     assert shop.run().exit_code == 0
@@ -422,6 +437,7 @@ FAULTS: dict[str, Fault] = {
     "WeakDurability": use_a_weak_store,
     "StoreInconsistent": go_back,
     "StoreEmpty": lose_the_store,
+    "AnotherCluster": give_another_cluster,
     "NotCaughtUp": republish_states_too_early,
 }
 
