@@ -385,7 +385,11 @@ class Republisher:
             return
         portions = [
             Portion(
-                Range(tp[0], known.topic_id, tp[1], known.offset, begun[tp].until, known.epoch), known.marks
+                Range(tp[0], known.topic_id, tp[1], known.offset, begun[tp].until, known.epoch),
+                known.marks,
+                published=known.again,
+                failed=known.failed,
+                unsure=known.unsure,
             )
             for tp, known in self._inputs.items()
             if tp in begun

@@ -25,8 +25,6 @@ from tests.lab.failed_worlds.actors import Actor, TakingTurns
 from tests.lab.failed_worlds.flows import KEYS, LAST, Drawn, republisher, totals
 from tests.lab.failed_worlds.judging import Partitions, Texts, count, difference, single, texts_of
 
-SEALED = False
-"""Flows without stages keep what they have skipped: they may be rewound, and their code may change after a kill."""
 _names = itertools.count()
 _MOST_CALLS = 40
 """Calls that an actor makes in one turn at most."""
@@ -53,7 +51,7 @@ class World:
         self.script = TakingTurns()
         parts = {topic: rng.randint(1, 2) for topic in ("raw", "good", "fine")}
         self.parts = parts
-        way = {"R": ("raw", "good")} | ({"D": ("good", "fine")} if SEALED and rng.random() < 0.5 else {})
+        way = {"R": ("raw", "good")} | ({"D": ("good", "fine")} if rng.random() < 0.5 else {})
         self.way = way | {"S": (way.get("D", way["R"])[1], "")}
         self.policy = {f: rng.choice(("dead_letter", "dead_letter", "skip")) for f in way}
         self.policy["S"] = rng.choice(("dead_letter", "park", "skip"))
@@ -128,9 +126,10 @@ class World:
         self.log.append("raw", partition, value, text.encode(), timestamp_ms=1)
 
     def _new_code(self, f: str) -> None:
-        if f in self.live or (f != "S" and not SEALED):
-            self._running(f, self.version[f])
+        if f in self.live and self.rng.random() < 0.5:
             self._stop(f)
+        elif f in self.live:
+            self.live.pop(f).kill()
         self.version[f] = self.rng.randint(0, LAST)
 
     def _stop(self, f: str) -> None:
@@ -227,8 +226,6 @@ class World:
 
     def _read_again(self, f: str) -> None:
         """Rewind a flow without stages, or rebuild; the command may be killed. No run is alive meanwhile."""
-        if f != "S" and not SEALED:
-            return
         if f in self.live:
             self.live.pop(f).kill()
         version, seed, rehearsal = self.version[f], self.rng.random(), self.rehearsals[f]
@@ -271,9 +268,6 @@ class World:
         for f in self.way:
             if f in self.live:
                 self.live.pop(f).kill()
-            if not SEALED and f != "S":
-                self._running(f, self.version[f])
-                self._stop(f)
             self._finish_service(f)
             if f != "S" and self.policy[f] == "dead_letter":
                 self._finish_releases(f)
