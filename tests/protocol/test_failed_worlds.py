@@ -10,7 +10,7 @@ import pytest
 
 from tests.lab.failed_worlds.__main__ import found_in
 
-SHARES, WORLDS = 8, 30
+SHARES, WORLDS = 8, 25
 
 
 @pytest.mark.parametrize("share", range(SHARES))
@@ -19,7 +19,7 @@ def test_each_failed_record_counts_once_or_never(share: int) -> None:
     assert not fault, f"seed {seed}: {fault}\npython -m tests.lab.failed_worlds --worlds 1 --seed {seed}"
 
 
-@pytest.mark.parametrize("name", ["all_hold", "publish_first", "id_by_time", "same_lane"])
+@pytest.mark.parametrize("name", ["publish_first", "id_by_time", "same_lane"])
 def test_a_wrong_rule_is_found(name: str) -> None:
     """By the first few worlds; `--mutants` has more of them."""
     assert found_in(name, range(400))[1]

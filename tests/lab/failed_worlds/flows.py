@@ -66,31 +66,32 @@ def _append(total: StringValue, value: StringValue) -> None:
     total.value += f"{value.value} "
 
 
-def _code(flow: str, version: int) -> Callable[[StringValue], Iterator[StringValue]]:
+def _code(flow: str, version: int, gives: int) -> Callable[[StringValue], Iterator[StringValue]]:
     def check(value: StringValue) -> Iterator[StringValue]:
         if fails(flow, version, value.value):
             raise ValueError(f"version {version} cannot read {value.value}")
-        return iter([StringValue(value=text) for text in made(flow, version, value.value)])
+        return iter([StringValue(value=text) for text in made(flow, gives, value.value)])
 
     return check
 
 
 @cache
 def republisher(
-    name: str, version: int, policy: PoisonPolicy, way: tuple[str, str, int], kept_in: int
+    name: str, version: int, gives: int, policy: PoisonPolicy, way: tuple[str, str, int], kept_in: int
 ) -> CompiledFlow:
     """A flow without stages.
 
     Args:
         name: its name.
-        version: of its code.
+        version: of its code: it decides for which inputs it fails.
+        gives: the version that decides what it makes of the others.
         policy: what it does with inputs for which its code fails.
         way: input topic, output topic, partitions there.
         kept_in: partitions of its dead-letter topic.
     """
     source, target, partitions = way
     flow = Flow(name, poison=policy, dead_letter_partitions=kept_in)
-    values = flow.source(source, StringValue, raw=source == "raw").flat_map(_code(name, version))
+    values = flow.source(source, StringValue, raw=source == "raw").flat_map(_code(name, version, gives))
     values.to(target, key=_key, partitions=partitions)
     return flow.compile()
 

@@ -13,7 +13,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.features.every import service_of
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.operations.failed import FailedSelection
+from sqe_chain.operations.failed import UNDECIDED, FailedSelection
 from sqe_chain.operations.failed_letters import FailedLetters
 from sqe_chain.operations.parked import ParkedSelection, ParkedWork, parked_in
 from sqe_chain.ports import Log, Message
@@ -47,6 +47,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(seed)
         Drawn.seed, Drawn.rate = seed, rng.choice((0.2, 0.5, 0.9))
+        self.rewinds = rng.random() < 0.5
         self.names, self.log = Counter[str](), MemoryLog(f"failed-world-{seed}-{next(_names)}")
         self.script = TakingTurns()
         parts = {topic: rng.randint(1, 2) for topic in ("raw", "good", "fine")}
@@ -69,12 +70,15 @@ class World:
         self.zombies, self.operators = list[Actor](), list[Actor]()
         self.left = rng.randint(3, 14)
 
-    def flow(self, f: str, version: int) -> CompiledFlow:
-        """A version of a flow."""
+    def flow(self, f: str, version: int, *, releases: bool = False) -> CompiledFlow:
+        """A version of a flow. Where flows are rewound, only what is released depends on the version: readers may have the rest."""
+        gives = version if releases or not self.rewinds else 0
         source, target = self.way[f]
         if f == "S":
             return totals(f, version, self.policy[f], source)
-        return republisher(f, version, self.policy[f], (source, target, self.parts[target]), self.kept_in[f])
+        return republisher(
+            f, version, gives, self.policy[f], (source, target, self.parts[target]), self.kept_in[f]
+        )
 
     # --- what happens ---------------------------------------------------------------------
 
@@ -95,7 +99,7 @@ class World:
 
     def _happen(self) -> None:
         rng, kind = self.rng, self.rng.random()
-        f = rng.choice(list(self.way))
+        f = rng.choice([*self.way, "R"])
         if kind < 0.15:
             self._feed(rng.randrange(self.parts["raw"]))
         elif kind < 0.22:
@@ -103,16 +107,17 @@ class World:
         elif kind < 0.25 and f in self.live:
             self._count("killed")
             self.live.pop(f).kill()
-        elif kind < 0.34:
-            self.operators.append(self._operator(f))
-        elif kind < 0.55 and self.operators:
+        elif kind < 0.36:
+            if f == "S" or self._has_work(f):
+                self.operators += [self._operator(f) for _ in range(rng.choice((1, 2)))]
+        elif kind < 0.57 and self.operators:
             self._step(rng.choice(self.operators))
-        elif kind < 0.58 and f == "S" and f in self.live:  # paused; another run begins
+        elif kind < 0.59 and f == "S" and f in self.live:  # paused; another run begins
             self._count("zombie")
             self.zombies.append(self.live.pop(f))
         elif kind < 0.62 and self.zombies:
             self._step(rng.choice(self.zombies))
-        elif kind < 0.64:
+        elif kind < 0.63:
             self._read_again(f)
         else:
             self._step(self._running(f, self.version[f]))
@@ -189,7 +194,16 @@ class World:
         """What operators have for a flow without stages."""
         clock = self.rehearsals[f].clock
         return FailedLetters(
-            self.flow(f, version), log or self.log, clock.now_ms, lambda: f"name-{next(_names)}"
+            self.flow(f, version, releases=True),
+            log or self.log,
+            clock.now_ms,
+            lambda: f"name-{next(_names)}",
+        )
+
+    def _has_work(self, f: str) -> bool:
+        """Whether anything is undecided."""
+        return self.policy[f] == "dead_letter" and any(
+            record.status in UNDECIDED for record in self.letters(f, LAST).list()
         )
 
     def _operator(self, f: str) -> Actor:
@@ -197,7 +211,7 @@ class World:
             (self.version[f], self.rng.randint(0, LAST))
         )  # fixed code, not yet deployed
         kind = self.rng.choice(("release", "release", "release", "discard"))
-        share, key = self.rng.choice((0.5, 1.0)), str(self.rng.randrange(KEYS))
+        share, key = self.rng.choice((0.7, 1.0, 1.0)), str(self.rng.randrange(KEYS))
         seed = self.rng.random()
 
         def decide(_: Actor) -> None:
@@ -226,6 +240,8 @@ class World:
 
     def _read_again(self, f: str) -> None:
         """Rewind a flow without stages, or rebuild; the command may be killed. No run is alive meanwhile."""
+        if f != "S" and not self.rewinds:
+            return
         if f in self.live:
             self.live.pop(f).kill()
         version, seed, rehearsal = self.version[f], self.rng.random(), self.rehearsals[f]
