@@ -1,9 +1,9 @@
 """Releases or discards what a flow without stages has skipped: its dead-letter topic is the log of what was decided.
 
-A release processes the letters with the code of now, as if the flow read them where it did, and publishes what they give on lanes
-of its own. The order is: process, append the decision with a digest of all outputs, read the topic again, publish, append `done`.
-Whoever finds a decision that holds and is not done makes the same outputs of it, and publishes them again: receivers take that for
-replays. So it may be killed and repeated, and several may run at once. What fails again stays as it is.
+A release processes dead-letter records with the code of now, as if the flow read the inputs where it did. It publishes on lanes of
+its own. The order is: process, append the decision with a digest of all outputs, read the topic again, publish, append `done`.
+A release that finds a decision which holds and is not done makes the same outputs of it, and publishes them again. Receivers take
+that for replays. So it may be killed and repeated, and several may run at once. What fails again stays as it is.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from sqe_chain.task.failed_log import (
 from sqe_chain.task.target import RECORD_OVERHEAD
 
 _BYTES_OF_LETTER: Final = 200
-"""What a letter takes of a decision, with its lane and an ordinary position."""
+"""What a record takes of a decision, with its lane and an ordinary position."""
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class FailedLetters:
         Raises:
             ConfigurationError: there is no such topic, or a replay by an older version is under way.
             PlanMismatch: an interrupted release was begun by code that gives something else. Nothing of it was published now.
-            ServiceStopped: letters of an interrupted release are gone.
+            ServiceStopped: dead-letter records of an interrupted release are gone.
             OutputTooLarge, Unavailable: as writers do; run it again.
         """
         info, result = self._topic(), ReleaseResult()
@@ -101,7 +101,7 @@ class FailedLetters:
         self._take_over(info)
         for known in self._logs(info):
             tried = set[Identity]()
-            while True:  # bounded: each round finishes releases, or tries letters that were not tried yet
+            while True:  # bounded: each round finishes releases, or tries records that were not tried yet
                 self._finish(known, result)
                 batch = self._next(known, selection, tried, described)
                 if not batch or self.stopped():
@@ -120,7 +120,7 @@ class FailedLetters:
         info, discarded, left = self._topic(), 0, 0
         self._take_over(info)
         for known in self._logs(info):
-            while not self.stopped():  # bounded: each round decides about letters, or others have
+            while not self.stopped():  # bounded: each round decides about records, or others have
                 chosen = [
                     identity
                     for identity in known.letters
@@ -189,7 +189,7 @@ class FailedLetters:
         tried: set[Identity],
         described: dict[str, TopicInfo],
     ) -> Sequence[Letter]:
-        """The next letters to release together, so that positions rise on each lane as the flow has read them."""
+        """The next records to release together, so that positions rise on each lane as the flow has read them."""
         batch, most = list[Letter](), _most_letters(described[known.topic])
         positions, places = dict[int, bytes](), set[tuple[str, int, int]]()
         for identity in sorted(known.letters, key=lambda own: place_of(known.letters[own])):
@@ -211,7 +211,7 @@ class FailedLetters:
         return batch
 
     def _reason_stuck(self, letter: Letter, described: dict[str, TopicInfo]) -> str:
-        """Why a letter cannot be processed as the flow would have processed it; empty: it can be."""
+        """Why a record cannot be processed as the flow would have processed it; empty: it can be."""
         dead = letter.dead
         if self.flow.source_of[dead.topic] is None:
             return f"the flow does not read {dead.topic!r} any more"
@@ -228,11 +228,11 @@ class FailedLetters:
         described: dict[str, TopicInfo],
         result: ReleaseResult,
     ) -> None:
-        """Decide about the letters of a batch that do not fail again; nothing is published yet."""
+        """Decide about the records of a batch that do not fail again; nothing is published yet."""
         name, clock_ms = self._new_name(known, "release"), self.now_ms()
         decision = Decision(self.flow.declared_name, "release", (), by=name, clock_ms=clock_ms)
         made = None
-        while batch:  # bounded: each round has fewer letters
+        while batch:  # bounded: each round has fewer records
             made = process_letters(self.flow, batch, decision, described)
             if not made.failed:
                 break
@@ -317,5 +317,5 @@ _REASONS: Final = {
 
 
 def _most_letters(info: TopicInfo) -> int:
-    """Letters that fit into one decision."""
+    """Dead-letter records that fit into one decision."""
     return max(1, min(MOST_LETTERS, (info.max_message_bytes - RECORD_OVERHEAD) // _BYTES_OF_LETTER))

@@ -22,12 +22,12 @@ from sqe_chain.task.states import Claim, Transition
 
 @dataclass(frozen=True, slots=True)
 class LettersMade:
-    """What letters give.
+    """What dead-letter records give.
 
     Attributes:
         outputs: records to publish, in order.
         digest: of all of them.
-        failed: why letters have failed, by topic, partition and offset of their inputs.
+        failed: why others have failed, by topic, partition and offset of their inputs.
     """
 
     outputs: list[Output]
@@ -38,7 +38,7 @@ class LettersMade:
 def process_letters(
     flow: CompiledFlow, letters: Sequence[Letter], decision: Decision, described: Mapping[str, TopicInfo]
 ) -> LettersMade:
-    """What letters give to receivers, on lanes of their own.
+    """What dead-letter records give to receivers, on lanes of their own.
 
     Args:
         flow: a flow without stages.
@@ -61,7 +61,7 @@ def process_letters(
         compacted=inputs.compacted_topics(described),
         sections=Sections.of(Releasing((), decision.suffix)),
     )
-    # Whatever the flow's policy is: what fails again is reported, and gets no second letter.
+    # Whatever the flow's policy is: what fails again is reported, and is not kept a second time.
     skipping, report, outputs = replace(flow, poison="skip"), Report(), list[Output]()
     with not_ending():
         for block in run_serially(skipping, job, portions, _read_nothing, _no_store):
@@ -88,7 +88,7 @@ def _partition_of(letter: Letter) -> tuple[str, bytes, int]:
 def parked_record(letter: Letter) -> ParkedRecord:
     """The input as the flow has read it."""
     dead, message = letter.dead, letter.message
-    # The epoch is part of the position of a record without a chain; of others it says nothing.
+    # The epoch is part of the position of a record without a chain; of others it means nothing.
     stored = int.from_bytes(dead.position[:4], "big")
     return ParkedRecord(
         (dead.topic, dead.topic_id, dead.partition, dead.offset),

@@ -29,7 +29,7 @@ class Replayed:
     commits: Mapping[TopicPartition, Commit]
 
     def of(self, known: FailedLog) -> list[Identity]:
-        """The letters of a partition that they have sent back or passed over, as far as nothing else was decided about them."""
+        """The inputs of a partition that they have sent back or passed over, as far as nothing else was decided about them."""
         commit = self.commits.get((known.topic, known.partition))
         if commit is None:
             return []
@@ -43,7 +43,7 @@ class Replayed:
 
     @property
     def decision(self) -> Decision:
-        """What is decided about those letters now: they have counted already, so they are never released."""
+        """What is decided about those now: they have counted already, so they are never released."""
         return Decision(self.flow, "discard", (), by=_BY)
 
 

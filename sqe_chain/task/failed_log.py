@@ -1,9 +1,9 @@
 """The dead-letter topic as the log of what was decided about the records in it.
 
-It has two kinds of records. A *letter* keeps an input that a flow has skipped. A *decision* lies in the partition of its letters,
-behind them: they are released, or discarded. It holds if none of its letters was decided before it in the partition. Else it is
-void as a whole, and whoever wrote it decides again about what is left. So of two operators at once, the first one holds. `done`
-says that all outputs of a release are published. Retention takes prefixes, so no letter outlives its decision.
+A dead-letter record keeps an input that a flow has skipped. A *decision* follows in the same partition: these records are
+released, or discarded. It holds if none of them was decided before it. Else it is void as a whole, and its command decides again
+about what is left. So of two operators at once, the first one holds. `done` follows when all outputs of a release are published.
+Retention takes prefixes, so no dead-letter record outlives its decision.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sqe_chain.task.dead_letters import DeadLetter, Identity, parse_dead_letter
 DECISION: Final = "sqe-decision"
 """The header of a decision; its value is the kind."""
 MOST_LETTERS: Final = 1_000
-"""Letters of one decision at most."""
+"""Dead-letter records of one decision at most."""
 
 DecisionKind = Literal["release", "discard", "done"]
 FailedStatus = Literal["open", "parked", "releasing", "released", "discarded", "unsure", "unreadable"]
@@ -34,12 +34,12 @@ _KINDS: Final[dict[int, dict[bytes, DecisionKind]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided about some letters.
+    """What was decided about some dead-letter records.
 
     Attributes:
         flow: name of the flow, since flows may share a dead-letter topic.
         kind: `release`, `discard`, or `done`: the release with the same `by` has been published.
-        letters: which letters.
+        letters: which of them.
         digest: of all that a release gives.
         by: a random name, unique for each release or discard. Outputs of a release have it in their names.
         clock_ms: the batch's clock for the functions of a release, in milliseconds since 1970.
@@ -58,7 +58,7 @@ class Decision:
         return f"/released.{self.by}"
 
     def output(self, topic: str, partition: int) -> Output:
-        """The record to append to the partition of its letters."""
+        """The record to append to their partition."""
         value: dict[str, object] = {
             "format": _FORMAT,
             "flow": self.flow,
@@ -117,7 +117,7 @@ class Letter:
 
 @dataclass(slots=True)
 class FailedLog:
-    """Letters and decisions of one flow in one partition of its dead-letter topic, from its beginning.
+    """One partition of a dead-letter topic, from its beginning: the records of one flow, and the decisions about them.
 
     Attributes:
         topic: the dead-letter topic.
@@ -125,11 +125,11 @@ class FailedLog:
         partition: the partition.
         begin: first offset that is kept.
         end: next offset to read.
-        letters: the first letter of each input, in their order.
-        decided: the decisions that hold, by letter.
+        letters: the first record of each input, in their order.
+        decided: the decisions that hold, by input.
         releasing: releases that hold and are not done, by `Decision.by`, in their order; with the offset of each.
         decisions: offsets of all decisions that hold, by `Decision.by`.
-        others: records that are neither letters nor decisions of the flow.
+        others: other records than those of the flow.
     """
 
     flow: str

@@ -1,7 +1,7 @@
-"""Goal: whatever operators do with failed records, how many at once, killed wherever: each counts once, or never, as their list says.
+"""Goal: whatever operators do with failed records, how many at once, killed wherever: each counts once, or never, as in their list.
 
 Method: random worlds of `tests.lab.failed_worlds`. `python -m tests.lab.failed_worlds --worlds 20000 --jobs 2` runs many more, and
-`--mutants` says after how many worlds each wrong rule is found.
+`--mutants` shows after how many worlds each wrong rule is found.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Actor:
 
 
 class TakingTurns(FaultScript):
-    """Pauses whoever makes a call; calls of the world itself are made at once."""
+    """Pauses the actor that makes a call; calls of the world itself are made at once."""
 
     def answer(self, call: PortCall) -> Any:
         actor = _actors.get(threading.get_ident())

@@ -1,6 +1,6 @@
-"""The oracle: by what the operators' list says of each input, its outputs count once or never for any reader of the topic.
+"""The oracle: by what the operators' list has of each input, its outputs count once or never for any reader of the topic.
 
-It reads records with the wire format and counts; it knows nothing of plans, commits, letters or decisions.
+It reads records with the wire format and counts; it knows nothing of plans, commits or decisions.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def difference(
         inputs: what the flow has read.
         said: what has become of those that it has skipped: released, or something else.
         counted: what the reader counts.
-        says_all: the flow says of each input that it has skipped it.
+        says_all: the list has each input that the flow has skipped.
     """
     left = Counter(counted)
     for own in sorted(inputs):

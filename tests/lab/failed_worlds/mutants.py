@@ -1,4 +1,4 @@
-"""Wrong rules about decisions, each of which the worlds must find."""
+"""Wrong rules about decisions; the worlds must find each of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _all_hold(known: FailedLog, decision: Decision, offset: int) -> None:
     _decide(known, decision, offset)
 
 
-def _each_letter_apart(known: FailedLog, decision: Decision, offset: int) -> None:
+def _each_record_apart(known: FailedLog, decision: Decision, offset: int) -> None:
     free = tuple(own for own in decision.letters if own not in known.decided)
     if free or decision.kind == "done":
         _decide(
@@ -81,8 +81,8 @@ def _under_another_name(flow: Any, letters: Any, decision: Decision, described: 
 MUTANTS: Final[dict[str, tuple[str, Callable[[], Any]]]] = {
     "all_hold": ("of two decisions the last holds", lambda: patch.object(FailedLog, "_decide", _all_hold)),
     "apart": (
-        "a decision holds for those of its letters that are free",
-        lambda: patch.object(FailedLog, "_decide", _each_letter_apart),
+        "a decision holds for those of its records that are free",
+        lambda: patch.object(FailedLog, "_decide", _each_record_apart),
     ),
     "not_read_back": (
         "two operators both believe their decisions",
@@ -109,7 +109,7 @@ MUTANTS: Final[dict[str, tuple[str, Callable[[], Any]]]] = {
         lambda: patch.object(FailedLetters, "_refuse", lambda *_: None),
     ),
     "by_offset": (
-        "letters are known by offset, not by lane and position",
+        "records are known by offset, not by lane and position",
         lambda: patch.object(DeadLetter, "identity", property(_by_offset)),
     ),
 }

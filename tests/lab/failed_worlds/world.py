@@ -190,7 +190,7 @@ class World:
 
         return work
 
-    def letters(self, f: str, version: int, log: Log | None = None) -> FailedLetters:
+    def records_of(self, f: str, version: int, log: Log | None = None) -> FailedLetters:
         """What operators have for a flow without stages."""
         clock = self.rehearsals[f].clock
         return FailedLetters(
@@ -203,7 +203,7 @@ class World:
     def _has_work(self, f: str) -> bool:
         """Whether anything is undecided."""
         return self.policy[f] == "dead_letter" and any(
-            record.status in UNDECIDED for record in self.letters(f, LAST).list()
+            record.status in UNDECIDED for record in self.records_of(f, LAST).list()
         )
 
     def _operator(self, f: str) -> Actor:
@@ -215,7 +215,7 @@ class World:
         seed = self.rng.random()
 
         def decide(_: Actor) -> None:
-            letters = self.letters(f, version, faulty_log(self.log, self.script))
+            letters = self.records_of(f, version, faulty_log(self.log, self.script))
             rng = random.Random(seed)
             places = frozenset(str(record) for record in letters.list() if rng.random() < share)
             selection = FailedSelection() if share == 1 else FailedSelection(places=places)
@@ -305,12 +305,12 @@ class World:
             actor = Actor(f, lambda _, version=version: self._release_nothing(f, version))  # type: ignore[misc]
             actor.drain()
             self._ended(actor)
-        statuses = Counter(record.status for record in self.letters(f, LAST).list())
+        statuses = Counter(record.status for record in self.records_of(f, LAST).list())
         if statuses["releasing"]:
             raise Wrong(f"{f}: {statuses['releasing']} releases cannot be finished")
 
     def _release_nothing(self, f: str, version: int) -> None:
-        self.letters(f, version).release(FailedSelection(places=frozenset()))
+        self.records_of(f, version).release(FailedSelection(places=frozenset()))
 
     def _judge(self) -> None:
         inputs = {texts_of(message, raw=True) for message in self.log.records("raw")}
@@ -318,7 +318,7 @@ class World:
             if f == "S":
                 self._judge_states(inputs)
                 return
-            said = self._said(f, source)
+            said = self._statuses(f, source)
             partitions = self._partitions(topic)
             counted = count(partitions, {})
             says_all = self.policy[f] == "dead_letter"
@@ -335,14 +335,14 @@ class World:
     def _partitions(self, topic: str) -> Partitions:
         return {p: list(self.log.kept(topic, p).values()) for p in range(self.parts[topic])}
 
-    def _said(self, f: str, source: str) -> dict[Texts, str]:
+    def _statuses(self, f: str, source: str) -> dict[Texts, str]:
         """What has become of what a flow has skipped, by its text."""
         if self.policy[f] != "dead_letter":
             return {}
         raw = source == "raw"
         return {
             texts_of(self.log.kept(record.topic, record.partition)[record.offset], raw=raw): record.status
-            for record in self.letters(f, LAST).list()
+            for record in self.records_of(f, LAST).list()
         }
 
     def _judge_states(self, inputs: Iterable[Texts]) -> None:
