@@ -8,6 +8,12 @@ the same in every attempt.
 The time of an *envelope* is never a reason to refuse: the event's time is inside it. A record whose time the topic does not
 accept gets the time of sending. So does a bare output that was accepted at the seal and has become too old since.
 
+Nor does a record get a time at which its topic deletes it at once. Kafka counts `retention.ms` from a record's own time, so a
+backfill of old events would be gone within minutes, before anybody has read it. Such a record gets the time of sending as well.
+
+The time is chosen when a record is sent, so a redo may choose another one. That is harmless: no envelope, position or payload depends on
+it, and readers of envelopes take the event's time from there.
+
 Source: KIP-937 (`message.timestamp.before.max.ms`, `message.timestamp.after.max.ms`).
 """
 
@@ -17,6 +23,36 @@ from sqe_chain.ports import NO_LIMIT, TopicInfo
 
 MARGIN_MS = 300_000
 """Allowance for clocks of brokers and services that differ, and for the time a record takes to arrive."""
+
+
+KEPT_MS = 86_400_000
+"""For how long a topic keeps a record at least after it was sent; where `retention.ms` is less than twice that, for half of it."""
+
+
+def oldest_kept_ms(info: TopicInfo, now_ms: int) -> int:
+    """The oldest timestamp with which a topic keeps a record for long enough to be read.
+
+    Args:
+        info: the topic.
+        now_ms: the time now, milliseconds since 1970.
+
+    >>> oldest_kept_ms(TopicInfo("t", b"", 1, retention_ms=604_800_000), now_ms=700_000_000)
+    181600000
+    """
+    if info.append_time or info.retention_ms < 0:
+        return 0
+    return max(0, now_ms - info.retention_ms + min(KEPT_MS, info.retention_ms // 2))
+
+
+def stamps(info: TopicInfo, now_ms: int) -> tuple[int, int]:
+    """The first and last timestamp with which a record is sent as it is: the topic accepts it, and keeps it for a while.
+
+    Args:
+        info: the topic.
+        now_ms: the time now, milliseconds since 1970.
+    """
+    first, last = window(info, now_ms)
+    return max(first, oldest_kept_ms(info, now_ms)), last
 
 
 def window(info: TopicInfo, now_ms: int) -> tuple[int, int]:

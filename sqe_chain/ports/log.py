@@ -67,7 +67,7 @@ class TopicInfo:
         append_time: the broker sets the time of every record itself (`message.timestamp.type` is
             LogAppendTime), so it refuses no record for its time.
         write_caching: the broker acknowledges a record before it is on a disk (`write.caching`).
-        retention_ms: how long it keeps records (`retention.ms`); -1: without limit, or unknown.
+        retention_ms: for how long after its own time it keeps a record (`retention.ms`); -1: without limit, or unknown.
         retention_bytes: how many bytes of each partition it keeps (`retention.bytes`); -1: without limit, or unknown.
         label: what people call it, where that is not its name: the path of a file. Empty: its name.
         records: its final number of records, where that is known: the rows of a file; -1: it may grow.
@@ -144,8 +144,8 @@ class Writer(Protocol):
     def write(self, outputs: Sequence[Output]) -> None:
         """Send records; each partition receives its records in the order given, without holes.
 
-        Blocks while the client's buffer is full. A record whose time its topic does not accept gets the
-        time of sending (`sqe_chain.ports.accepting.window`), because what is sealed must be published.
+        Blocks while the client's buffer is full. A record whose time its topic does not accept, or at which it would delete the
+        record at once, gets the time of sending (`sqe_chain.ports.accepting.stamps`): what is sealed must be published, and read.
 
         Raises:
             OutputTooLarge: a record is larger than its topic accepts; it was not sent.

@@ -89,11 +89,21 @@ def describe(flow: CompiledFlow, log: TopicDescriber, *, running: bool = False) 
     return described
 
 
+def kept_shortly(flow: CompiledFlow, infos: Topics) -> list[str]:
+    """Output topics that would delete old events at once, and what they get instead: reported once, when the flow begins."""
+    return [
+        f"output topic {topic!r} deletes records {info.retention_ms} ms after their own time (retention.ms). So events that are nearly "
+        "as old, or older, are published with the time of sending; readers have the event's time in the envelope or header"
+        for topic in sorted({node.topic for node in flow.outputs})
+        if (info := infos[topic]).retention_ms >= 0 and not info.append_time
+    ]
+
+
 def check_durable(flow: CompiledFlow, infos: Topics, *, allowed: bool) -> list[str]:
     """Check that what is published and acknowledged survives the loss of one broker.
 
     Returns:
-        What is weak and accepted, also where there is no better setting: a single replica, or a broker of another make.
+        What is weak and accepted, and what topics delete early; also where there is no better setting: a single replica, or a broker of another make.
         It is reported once, when the flow begins.
 
     Raises:
@@ -121,7 +131,7 @@ def check_durable(flow: CompiledFlow, infos: Topics, *, allowed: bool) -> list[s
         f"weak durability: {', '.join(f'output topic {info.name!r}' for info in weak)} acknowledges {what}"
         for what, weak in accepted.items()
         if weak
-    ]
+    ] + kept_shortly(flow, infos)
 
 
 def first_offsets(

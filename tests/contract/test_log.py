@@ -366,6 +366,21 @@ def test_what_a_topic_refuses_is_described(log: Log, limited: str) -> None:
     assert (about.before_max_ms, about.after_max_ms, about.append_time) == (2 * HOUR, HOUR, False)
 
 
+def test_a_record_that_its_topic_would_delete_at_once_gets_the_time_of_sending(log: Log, topic: str) -> None:
+    if isinstance(log, MemoryLog):
+        log.configure(topic, retention_ms=7 * 24 * HOUR)
+    else:
+        set_config(log, topic, {"retention.ms": str(7 * 24 * HOUR)})
+    now_ms, writer = time.time_ns() // 1_000_000, log.writer()
+    ages = [HOUR, 5 * 24 * HOUR, 6 * 24 * HOUR + HOUR, 365 * 24 * HOUR]
+    writer.write([(topic, 0, b"k", b"v", None, now_ms - age) for age in ages])
+    writer.flush()
+    writer.close()
+    times = [message.timestamp()[1] for message in read(log, wanted(log, topic, 0, len(ages)))]
+    assert times[:2] == [now_ms - age for age in ages[:2]]
+    assert all(now_ms <= at <= now_ms + HOUR for at in times[2:])
+
+
 def test_brokers_refuse_the_same(log: Log, limited: str) -> None:
     """A minute inside each limit and a minute outside; exact, because there is only one clock on this machine."""
     now, minute = time.time_ns() // 1_000_000, 60_000

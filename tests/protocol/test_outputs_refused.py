@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
+from sqe_chain.envelope.carrier import find_head
 from sqe_chain.envelope.message import read
 from sqe_chain.errors import ConfigurationError, OutputRefused, OutputTooLarge, PoisonError
 from sqe_chain.flow import Flow
@@ -118,6 +119,36 @@ def test_what_was_sealed_is_published_however_old_it_has_grown() -> None:
     rehearsal.run_until_caught_up()
     (record,) = rehearsal.log.records("noted")
     assert record.value() == word("ant").SerializeToString()
+
+
+@pytest.mark.parametrize("carrier", ["value", "headers"])
+@pytest.mark.parametrize("step", [None, 5, 6, 7])
+def test_a_backfill_is_published_so_that_retention_keeps_it(carrier: Carrier, step: int | None) -> None:
+    """By Kafka's own time; the event's time stays where readers look for it. A crash changes neither what counts."""
+    flow = Flow("hop", state_partitions=1)
+    stage = flow.source("words", StringValue).aggregate(
+        "all", key=same_key, state=StringValue, fold=append_word
+    )
+    stage.changes().to("noted", partitions=1, carrier=carrier)
+    rehearsal = rehearsed(flow, retention_ms=168 * HOUR)
+    now_ms = rehearsal.clock.now
+    ages = [HOUR, 143 * HOUR, 145 * HOUR, 24 * 365 * HOUR]
+    for age in ages:
+        rehearsal.feed("words", word("ant"), timestamp_ms=now_ms - age)
+        if step is not None:
+            rehearsal.crash(step=step, when="after")
+            rehearsal.run_until_crash()
+        rehearsal.run_until_caught_up()
+    records = rehearsal.log.records("noted")
+    assert len({record.value() for record in records}) == len(ages)
+    assert all(rehearsal.clock.now - record.timestamp()[1] <= 144 * HOUR for record in records)
+    assert {record.timestamp()[1] for record in records} >= {now_ms - age for age in ages[:2]}, (
+        "young ones keep theirs"
+    )
+    heads = [find_head(record.value(), record.headers()) for record in records]
+    assert {head.timestamp_ms for head in heads} == {now_ms - age for age in ages}
+    (notice,) = [event for event in rehearsal.events("notice") if "retention.ms" in str(event["text"])]
+    assert "'noted'" in str(notice["text"])
 
 
 @pytest.mark.parametrize("distance", [2 * HOUR, -2 * HOUR])

@@ -359,11 +359,12 @@ def topic_info(
     either = number("message.timestamp.difference.max.ms", NO_LIMIT)
     before_ms = number("message.timestamp.before.max.ms", NO_LIMIT)
     after_ms = number("message.timestamp.after.max.ms", NO_LIMIT)
+    policy = config.get("cleanup.policy") or "delete"
     return TopicInfo(
         name=name,
         topic_id=topic_id,
         partitions=len(replicas),
-        compacted="compact" in (config.get("cleanup.policy") or ""),
+        compacted="compact" in policy,
         max_message_bytes=min(
             number("max.message.bytes", _MAX_MESSAGE_BYTES), number("segment.bytes", NO_LIMIT)
         ),
@@ -373,6 +374,6 @@ def topic_info(
         after_max_ms=either if after_ms == NO_LIMIT else after_ms,
         append_time=config.get("message.timestamp.type") == "LogAppendTime",
         write_caching=config.get("write.caching") == "true",
-        retention_ms=number("retention.ms", -1),
-        retention_bytes=number("retention.bytes", -1),
+        retention_ms=number("retention.ms", -1) if "delete" in policy else -1,
+        retention_bytes=number("retention.bytes", -1) if "delete" in policy else -1,
     )

@@ -15,7 +15,7 @@ from sqe_chain.adapters.kafka._clients import KafkaClient, Pool, error_for
 from sqe_chain.adapters.kafka._settings import WRITER, WRITER_TUNING, KafkaSettings
 from sqe_chain.errors import ChainError, ConfigurationError, OutputTooLarge, Unavailable
 from sqe_chain.ports import Output, TopicInfo, Writer
-from sqe_chain.ports.accepting import window
+from sqe_chain.ports.accepting import stamps
 
 BATCH_OVERHEAD = 61
 """Bytes of a record batch before its first record."""
@@ -167,9 +167,9 @@ class KafkaWriter(Writer):
                 raise self._error_of_record(error, topic, partition, key, value) from None
 
     def _ready(self, topic: str) -> tuple[Callable[..., None], int, int]:
-        """The `produce` method for a topic, and the first and last timestamp that it accepts now."""
+        """The `produce` method for a topic, and the first and last timestamp that a record keeps."""
         sender = self._by_topic.get(topic) or self._sender(topic)
-        return sender.driver.produce, *window(self._infos[topic], time.time_ns() // 1_000_000)
+        return sender.driver.produce, *stamps(self._infos[topic], time.time_ns() // 1_000_000)
 
     def flush(self) -> None:
         deadline = time.monotonic() + self._settings.flush_s

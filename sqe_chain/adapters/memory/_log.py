@@ -32,7 +32,7 @@ from sqe_chain.ports import (
     TopicPartition,
     Writer,
 )
-from sqe_chain.ports.accepting import window
+from sqe_chain.ports.accepting import stamps
 
 _METADATA_CHARACTERS = 4095  # the broker's default limit is 4,096, and Kafka's client sends one more
 
@@ -387,9 +387,10 @@ class MemoryWriter(Writer):
                 raise ConfigurationError(f"Output topic {topic} does not exist. Create it first.")
             info = topics[topic].info
             stamp = timestamp_ms
-            if timestamp_ms <= 0 or (info.before_max_ms, info.after_max_ms) != (NO_LIMIT, NO_LIMIT):
+            limited = (info.before_max_ms, info.after_max_ms) != (NO_LIMIT, NO_LIMIT)
+            if timestamp_ms <= 0 or limited or info.retention_ms >= 0:
                 now_ms = self._log.now_ms()
-                first, last = window(info, now_ms)
+                first, last = stamps(info, now_ms)
                 first = max(first, 1)  # Kafka's client takes 0, too, for the time of sending
                 stamp = timestamp_ms if first <= timestamp_ms <= last else now_ms
             self._log.append(topic, partition, value, key, headers, stamp)

@@ -9,7 +9,7 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import TopicInfo
 
 SETTINGS: dict[str, str | None] = {
-    "cleanup.policy": "compact",
+    "cleanup.policy": "compact,delete",
     "max.message.bytes": "100",
     "segment.bytes": "90",
     "min.insync.replicas": "2",
@@ -80,3 +80,8 @@ def test_all_settings_may_be_missing() -> None:
 def test_a_number_that_is_none_is_named(name: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"Topic t: the broker gives {name}=many"):
         info({**SETTINGS, name: "many"})
+
+
+def test_a_topic_that_is_compacted_alone_deletes_nothing_by_time_or_size() -> None:
+    kept = info({**SETTINGS, "cleanup.policy": "compact"})
+    assert (kept.compacted, kept.retention_ms, kept.retention_bytes) == (True, -1, -1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sqe_chain.ports import NO_LIMIT, TopicInfo
-from sqe_chain.ports.accepting import MARGIN_MS, refusal, window
+from sqe_chain.ports.accepting import MARGIN_MS, refusal, stamps, window
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -51,6 +51,28 @@ def test_a_record_without_a_time_gets_the_time_of_sending() -> None:
     info = topic(before_max_ms=HOUR, after_max_ms=HOUR)
     assert refusal(info, b"k", -1, NOW) is None
     assert refusal(info, b"k", None, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "stays_ms"), [(168 * HOUR, 24 * HOUR), (48 * HOUR, 24 * HOUR), (2 * HOUR, HOUR), (0, 0)]
+)
+def test_a_record_keeps_its_time_if_the_topic_then_keeps_it_for_a_while(
+    retention_ms: int, stays_ms: int
+) -> None:
+    first, last = stamps(topic(retention_ms=retention_ms), NOW)
+    assert first + retention_ms - NOW == stays_ms
+    assert last == NO_LIMIT
+
+
+def test_without_retention_or_with_the_broker_s_own_time_every_time_is_kept() -> None:
+    assert stamps(topic(), NOW) == (0, NO_LIMIT)
+    assert stamps(topic(retention_ms=HOUR, append_time=True), NOW) == (0, NO_LIMIT)
+    assert stamps(topic(retention_ms=10 * NOW), NOW)[0] == 0
+
+
+def test_the_narrower_of_both_limits_counts() -> None:
+    info = topic(retention_ms=168 * HOUR, before_max_ms=2 * HOUR)
+    assert stamps(info, NOW) == window(info, NOW)
 
 
 def test_a_compacted_topic_needs_a_key_and_an_empty_one_will_do() -> None:
