@@ -1,23 +1,29 @@
-"""What the commands for records that failed share: which records are meant, how they are listed, and the question before a discard."""
+"""Which failed records a command is about, and how they are listed."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_args
 
-import typer
+from rich.table import Column
 
 from sqe_chain.cli.console import ERR, as_json, print_json, print_table, utc
 from sqe_chain.cli.option_table import Option
+from sqe_chain.cli.values import moment_ms, place_named
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.operations.failed import UNDECIDED, FailedRecord, FailedSelection
 from sqe_chain.operations.patterns import listed_key
+from sqe_chain.task.failed_log import FailedStatus
+
+_ALL: Final = "all"
+_STATES: Final = get_args(FailedStatus)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Narrowing:
-    """Which records are meant, by patterns."""
+    """Which failed records are meant, by what they are."""
 
     error: Annotated[str | None, Option("Only with this error; * and ? stand for other text.", "PATTERN")] = (
         None
@@ -26,58 +32,114 @@ class Narrowing:
         str | None, Option("Only with this key, as list shows it; * and ? stand for other text.", "PATTERN")
     ] = None
     no_key: Annotated[bool, Option("Only records without a key.")] = False
+    topic: Annotated[str | None, Option("Only read from this topic.", "TOPIC")] = None
+    since: Annotated[str | None, Option("Only of this time or later: 2026-11-20T10:00:00Z.", "TIME")] = None
+    until: Annotated[str | None, Option("Only of an earlier time.", "TIME")] = None
+
+    def selection(self, places: Iterable[str] | None = None) -> FailedSelection:
+        """The same, once it is read.
+
+        Args:
+            places: only those that were read there; None or none: wherever.
+
+        Raises:
+            ConfigurationError: an option is no time or an empty pattern, or a place is none.
+        """
+        named = frozenset(places or ())
+        for place in named:
+            place_named(place)
+        return FailedSelection(
+            error=self.error,
+            key=self.key,
+            no_key=self.no_key,
+            topic=self.topic,
+            since_ms=moment_ms("--since", self.since),
+            until_ms=moment_ms("--until", self.until),
+            places=named or None,
+        )
 
 
-def _key_cell(key: bytes | None) -> str:
-    return "" if key is None else listed_key(key)
+def states_named(texts: Iterable[str] | None) -> frozenset[FailedStatus]:
+    """The states that are meant.
+
+    Raises:
+        ConfigurationError: there is no such state.
+    """
+    if texts is None:
+        return UNDECIDED
+    for text in texts:
+        if text not in (*_STATES, _ALL):
+            raise ConfigurationError(f"--state {text!r}. Expected one of: {', '.join((*_STATES, _ALL))}")
+    named = set(texts)
+    return frozenset(state for state in _STATES if state in named or _ALL in named)
 
 
-_COLUMNS: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
-    "at": ("at", str),
-    "read_at": ("was read at", str),
-    "time_ms": ("time (UTC)", utc),
-    "key": ("key", _key_cell),
-    "error": ("error", str),
-    "text": ("text", str),
-}
-"""Name in JSON -> title of the column, and its cell."""
+def shown_record(record: FailedRecord) -> dict[str, Any]:
+    """A failed record for JSON."""
+    shown = {
+        "read_at": str(record),
+        "state": record.status,
+        "time_ms": None if record.time_ms < 0 else record.time_ms,
+        "key": as_json(record.key),
+        "error": record.error,
+        "text": record.text,
+    }
+    if record.place:
+        shown |= {"kept_at": record.place, "lane": f"{record.lane:016x}", "position": record.position.hex()}
+    return shown | {"decided_by": record.decided_by} if record.decided_by else shown
 
 
-def list_failed(records: Iterable[Mapping[str, Any]], what: str, *, limit: int | None, json: bool) -> None:
-    """List records as JSON or as a table, and count all of them by error.
+def list_failed(
+    records: Iterable[FailedRecord], states: frozenset[FailedStatus], *, limit: int | None, json: bool
+) -> None:
+    """List failed records as JSON or as a table, and count all of them by error and by state.
 
     Args:
-        records: what JSON shows of each, with its key in bytes.
-        what: a word for them.
+        records: all that were selected.
+        states: which of them are shown.
         limit: how many are shown; None: all as JSON, 100 in a table.
         json: as JSON.
     """
-    counts, rows = Counter[str](), list[Mapping[str, Any]]()
+    errors, others, rows = Counter[str](), Counter[str](), list[FailedRecord]()
     most = limit or (None if json else 100)
     for record in records:
-        counts[record["error"]] += 1
-        if most is not None and counts.total() > most:
+        if record.status not in states:
+            others[record.status] += 1
+            continue
+        errors[record.error or "no error known"] += 1
+        if most is not None and errors.total() > most:
             continue
         if json:
-            print_json({**record, "key": as_json(record["key"])})
+            print_json(shown_record(record))
         else:
             rows.append(record)
-    columns = [name for name in _COLUMNS if rows and name in rows[0]]
-    cells = ([_COLUMNS[name][1](row[name]) for name in columns] for row in rows)
-    print_table([_COLUMNS[name][0] for name in columns], cells)
-    ERR.print(f"{counts.total()} {what}: {by_error(counts) or 'none'}")
+    _print_rows(rows)
+    ERR.print(f"failed records: {errors.total()}{_counts(errors)}")
+    if others:
+        ERR.print(
+            f"not shown: {_counts(others).removeprefix(' (').removesuffix(')')}; --state all shows them"
+        )
 
 
-def by_error(counts: Counter[str]) -> str:
-    """How many records have which error, the most frequent first."""
-    return ", ".join(f"{count} {error}" for error, count in counts.most_common())
+def _print_rows(rows: list[FailedRecord]) -> None:
+    # One pastes the place, so it is never cut off or broken.
+    longest = max((len(str(record)) for record in rows), default=0)
+    place = Column("read at", no_wrap=True, overflow="ignore", min_width=longest)
+    cells = (
+        (
+            record,
+            record.status,
+            "" if record.time_ms < 0 else utc(record.time_ms),
+            "" if record.key is None else listed_key(record.key),
+            record.error,
+            record.text,
+        )
+        for record in rows
+    )
+    print_table((place, "state", "time (UTC)", "key", "error", "text"), cells)
 
 
-def confirm_discard(flow: str, which: str, *, yes: bool) -> None:
-    """Ask for the name of the flow before its records are discarded, unless that is confirmed already.
-
-    Raises:
-        ConfigurationError: the answer is another name.
-    """
-    if not yes and typer.prompt(f"Type {flow} to discard {which} of that flow", err=True) != flow:
-        raise ConfigurationError("that is another name. Nothing was discarded")
+def _counts(counts: Mapping[str, int]) -> str:
+    """How many have which name, the most frequent first."""
+    text = ", ".join(f"{count} {name}" for name, count in Counter(counts).most_common())
+    return f" ({text})" if text else ""

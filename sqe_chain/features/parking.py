@@ -63,7 +63,7 @@ class Parking(Section):
         """While records wait, the policy stays."""
         if not self.records:
             return None
-        advice = "Release or discard parked records first: sqe-chain parked release or discard"
+        advice = "Release or discard parked records first: sqe-chain failed release or discard"
         return f"{len(self.records)} parked records in {size} bytes", advice
 
     def carried(self, last: Plan, plan: Plan) -> Parking:  # noqa: ARG002 - see `Section`
@@ -227,7 +227,7 @@ class ParkingInputs(Feature):
             raise ConfigurationError(
                 f"flow {self.env.flow.name!r}: {len(waiting)} records are parked, the first from {waiting[0]}. Expected "
                 f"poison='park' until none is, not {self.env.flow.poison!r}: later records of their keys would overtake them. Release or "
-                "discard them first: sqe-chain parked"
+                "discard them first: sqe-chain failed"
             )
         return StartAction()
 
@@ -310,7 +310,7 @@ class ParkingInputs(Feature):
                 raise TooManyParked(
                     f"flow {self.env.flow.name!r}: {record.topic()}[{record.partition()}]: {count} parked records of {size} bytes. Expected "
                     f"at most {MAX_RECORDS} records and {MAX_BYTES} bytes. {record} would wait ({record.error}: {record.text}). Nothing of "
-                    "this batch was counted. Fix the code and run `sqe-chain parked release`, or `sqe-chain parked discard`"
+                    "this batch was counted. Fix the code and run `sqe-chain failed release`, or `sqe-chain failed discard`"
                 ).at(*record.tp, record.offset())
 
     def commit(self, plan: Plan) -> Mapping[str, object]:
@@ -332,6 +332,6 @@ class ParkingInputs(Feature):
             self.env.emit(
                 Notice(
                     f"{failed} cannot be processed ({failed.error}: {failed.text}): it is parked, and what follows it of the same key "
-                    "waits behind it; see sqe-chain parked list"
+                    "waits behind it; see sqe-chain failed list"
                 )
             )

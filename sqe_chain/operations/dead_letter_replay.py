@@ -144,7 +144,7 @@ class DeadLetterReplay:
             progress = Progress.of(commits.get(tp), info.topic_id, bounds[tp].begin)
             if progress.sending:
                 raise ConfigurationError(
-                    f"{topic}[{tp[1]}]: a replay was interrupted. Run `sqe-chain dead-letters replay` until it ends, then discard"
+                    f"{topic}[{tp[1]}]: a replay was interrupted. Run `sqe-chain failed release` with the same options until it ends, then discard"
                 )
             end = bounds[tp].stable_end
             stop = end if until is None else min(end, until[tp[1]])
@@ -207,8 +207,9 @@ class _Partition:
         if sent.sending and not goes_on and not all(isinstance(output, Exception) for output in before):
             raise ConfigurationError(
                 f"{self.read.topic}[{self.read.partition}]: a replay to {sent.to or 'where the flow read them'} was interrupted"
-                f"{sent.selection and f', of {sent.selection}'}. Expected the same target and selection; finish it first, with the "
-                "same --to, --error, --key, --since and --until. If that is refused, look with `sqe-chain peek` what was sent; if nothing was, delete the group "
+                f"{sent.selection and f', of {sent.selection}'}. Expected the same target and selection. Finish it first with `sqe-chain failed "
+                "release` and the same places and options. The version that knew --to needs the same --to. If that is refused, look with "
+                "`sqe-chain peek` what was sent; if nothing was, delete the group "
                 f"{self.work.group!r} with Kafka's tools"
             )
         # What one selection skips comes later, so it cannot come on the same lanes.

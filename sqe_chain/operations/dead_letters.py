@@ -28,10 +28,14 @@ class Selection(RecordPatterns):
     Attributes:
         since_ms: only records of this time or a later one, in milliseconds since 1970.
         until_ms: only records of an earlier time.
+        topic: only records that were read there.
+        places: only records that were read there, each as ``topic[partition]@offset``.
     """
 
     since_ms: int | None = None
     until_ms: int | None = None
+    topic: str | None = None
+    places: tuple[str, ...] | None = None
 
     def takes(self, dead: DeadLetter, message: Message) -> bool:
         """Whether a record is one of them."""
@@ -40,6 +44,8 @@ class Selection(RecordPatterns):
             self.match(dead.error, message.key())
             and (self.since_ms is None or at_ms >= self.since_ms)
             and (self.until_ms is None or at_ms < self.until_ms)
+            and self.topic in (None, dead.topic)
+            and (self.places is None or str(dead) in self.places)
         )
 
     @property
@@ -133,7 +139,7 @@ class DeadLetterTargets:
         if node.raw:
             raise ConfigurationError(
                 f"{node.declared_at}: {topic!r} is read without envelopes. Expected envelopes, or a repetition would not be recognised. "
-                f"Let the flow read another topic with envelopes of the same type as well, and give it as --to; or {_FOLD_AGAIN}"
+                f"Instead, {_FOLD_AGAIN}"
             )
         return node
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -126,6 +126,6 @@ class DiscardResult:
     left: int = 0
 
 
-def undecided(records: Sequence[FailedRecord]) -> int:
+def undecided(records: Iterable[FailedRecord]) -> int:
     """How many records are not done with yet."""
     return sum(record.status in UNDECIDED for record in records)

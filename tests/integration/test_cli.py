@@ -204,7 +204,8 @@ def test_dead_letter_records_come_back_once_although_the_sender_is_killed(
     stopped = deployment.once("letters", "--max-excluded-share", "1")
     assert stopped.lines()[-1]["event"] == "stopped"
     (tmp_path / "broken").unlink()
-    arguments = ("dead-letters", "replay", "words_flows:letters", "--kafka", deployment.kafka, "--json")
+    where = ("--kafka", deployment.kafka, "--store", deployment.store, "--engine", "inprocess")
+    arguments = ("failed", "release", "words_flows:letters", *where, "--json")
     log, topic = KafkaLog(deployment.kafka), f"{deployment.name}.words"
 
     def sent() -> int:
@@ -222,7 +223,7 @@ def test_dead_letter_records_come_back_once_although_the_sender_is_killed(
     again = deployment.show(*arguments)
     assert again.returncode == 0, again.stderr
     assert sent() >= len(words)
-    assert json.loads(deployment.show(*arguments).stdout)["sent"] == 0
+    assert json.loads(deployment.show(*arguments).stdout)["released"] == 0
     deployment.once("letters")
     assert deployment.counted("letters") == dict.fromkeys([*words, "sound"], 1)
 

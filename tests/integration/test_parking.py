@@ -113,8 +113,8 @@ def test_parked_records_count_once_and_in_order_through_kill_9(
 
     place.kill_when(place.start("words.py"), lambda text: '"parked": 1' in text or "is parked" in text)
     place.kill_when(place.start("words.py"), lambda text: '"caught_up"' in text)
-    command = ("-m", "sqe_chain.cli", "parked")
-    servers = ("--store", redis_url)
+    command = ("-m", "sqe_chain.cli", "failed")
+    servers = ("--kafka", kafka, "--store", redis_url)
     listed = subprocess.run(
         [sys.executable, *command, "list", "words:flow", "--json", *servers],
         cwd=tmp_path, env=place.environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
@@ -130,8 +130,6 @@ def test_parked_records_count_once_and_in_order_through_kill_9(
         *command,
         "release",
         "words:flow",
-        "--kafka",
-        kafka,
         *servers,
         *engines,
         "--log-json",
@@ -140,7 +138,7 @@ def test_parked_records_count_once_and_in_order_through_kill_9(
     place.kill_when(place.start(*release), lambda text: '"sealed"' in text)
     again = place.start(*release)
     assert again.wait(PATIENCE_S) == 0, place.text()
-    assert "parked now: 0" in place.text()
+    assert "still to decide: 0" in place.text()
     place.kill_when(place.start("words.py"), lambda text: '"caught_up"' in text)
 
     expected = {f"k{key}": {"texts": [f"w{n}" for n in range(key, COUNT, KEYS)]} for key in range(KEYS)}

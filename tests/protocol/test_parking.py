@@ -221,7 +221,7 @@ def test_a_partition_with_too_many_parked_records_stops_and_goes_on_when_they_ar
     assert len(waiting(service)) == 3
     service.feed("words", word("other"), partition=1, key="k")
     service.feed("words", word("d" * 40), partition=0, key="k")
-    with pytest.raises(TooManyParked, match="sqe-chain parked release") as stopped:
+    with pytest.raises(TooManyParked, match="sqe-chain failed release") as stopped:
         service.run_until_caught_up()
     assert (stopped.value.topic, stopped.value.partition, stopped.value.offset) == ("words", 0, 3)
     assert len(waiting(service)) == 3
@@ -239,7 +239,7 @@ def test_another_policy_is_refused_while_records_wait() -> None:
     flow = Flow("letters", state_partitions=2)
     flow.source("words", StringValue).aggregate("letters", key=same_key, state=StringValue, fold=append_word)
     other = Rehearsal(flow, log=service.log, store=service.stores[""])
-    with pytest.raises(ConfigurationError, match=r"1 records are parked.*sqe-chain parked"):
+    with pytest.raises(ConfigurationError, match=r"1 records are parked.*sqe-chain failed"):
         other.run_until_caught_up()
     with pytest.raises(ConfigurationError, match="Expected poison='park'"):
         work(other)

@@ -75,7 +75,7 @@ def test_parked_records_that_fill_a_plan_are_named_and_can_be_released() -> None
     size, records, of_these = map(int, found.groups())
     assert records == len(sealed) + 1 > 10
     assert 8_000 * 0.7 < of_these < size
-    assert "sqe-chain parked release or discard" in text
+    assert "sqe-chain failed release or discard" in text
     assert "poison" not in text
     fails, rehearsal.service = False, None
     assert ParkedWork(rehearsal._environment(None)).run().done == len(sealed)

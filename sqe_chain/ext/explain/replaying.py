@@ -143,7 +143,7 @@ class Replay:
         if flow.poison == "park":
             raise ConfigurationError(
                 f"flow {flow.name!r} parks records, and counts them later than others. Expected another policy than poison='park', to "
-                "replay it in the order of its topics. See what is parked with `sqe-chain parked list`"
+                "replay it in the order of its topics. See what is parked with `sqe-chain failed list`"
             )
         name = f"{flow.name}.replay"
         nodes = tuple(change(self._recording(node)) for node in nodes_to_replay(flow))

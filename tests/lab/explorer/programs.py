@@ -73,7 +73,7 @@ class Rebuilding:
 
 @dataclass(frozen=True, slots=True)
 class Releasing:
-    """``sqe-chain parked release``."""
+    """``sqe-chain failed release``."""
 
     def step(self, outside: Outside, _state: Any) -> Any:
         ParkedWork(outside.env).run()

@@ -14,8 +14,8 @@ from typer.testing import CliRunner, Result
 
 from sqe_chain import wrap
 from sqe_chain.adapters.memory import MemoryLog
-from sqe_chain.cli import dead_letters, peek
 from sqe_chain.cli import flows as flows_command
+from sqe_chain.cli import peek
 from sqe_chain.cli.commands import application
 from sqe_chain.cli.loading import load_module
 from sqe_chain.runtime import connecting
@@ -83,6 +83,9 @@ skips.source("words", StringValue).map(check).aggregate("per-word", key=word_of,
 skipping_copies = Flow("cli-skipping-copies", poison="skip")
 skipping_copies.source("words", StringValue).map(check).to("copies", partitions=2)
 
+sorting = Flow("cli-sorting", poison="dead_letter")
+sorting.source("words", StringValue).map(check).to("copies", partitions=2)
+
 a_number = 7
 """
 
@@ -101,9 +104,15 @@ def flows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTyp
 def log(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[MemoryLog]:
     """A broker in memory with the topics of the flows; the command finds it under any address."""
     broker = MemoryLog(request.node.nodeid)
-    for topic, partitions in (("words", 2), ("totals", 1), ("copies", 2), ("cli-letters.dead-letters", 1)):
+    for topic, partitions in (
+        ("words", 2),
+        ("totals", 1),
+        ("copies", 2),
+        ("cli-letters.dead-letters", 1),
+        ("cli-sorting.dead-letters", 1),
+    ):
         broker.create_topic(topic, partitions)
-    for module in (connecting, peek, dead_letters, flows_command):
+    for module in (connecting, peek, flows_command):
         monkeypatch.setattr(module, "open_log", lambda _bootstrap, _config: broker)
     yield broker
     broker.clear()

@@ -20,10 +20,10 @@ from typer.testing import Result
 
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.cli import console, load
-from sqe_chain.cli.dead_letters import _print_result
+from sqe_chain.cli.failed import _print_release
 from sqe_chain.cli.panel import LivePanel
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.operations.dead_letter_replay import ReplayResult
+from sqe_chain.operations.failed import ReleaseResult
 from sqe_chain.protocol.events import Notice, Standby, Waiting
 from sqe_chain.runtime.lines import Lines
 from sqe_chain.runtime.statistics import Statistics
@@ -57,13 +57,22 @@ def fed(
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("excluded", "cli_flows:skips", "--store", "STORE-skips"),
-        ("excluded", "cli_flows:skips", "--store", "STORE-skips", "--json"),
+        ("failed", "list", "cli_flows:skips", *KAFKA, "--store", "STORE-skips", "--state", "all"),
+        ("failed", "list", "cli_flows:skips", *KAFKA, "--store", "STORE-skips", "--state", "all", "--json"),
         ("peek", "words", *KAFKA),
         ("peek", "words", *KAFKA, "--json"),
         ("peek", "cli-letters.dead-letters", *KAFKA),
         ("peek", "cli-letters.dead-letters", *KAFKA, "--json"),
-        ("dead-letters", "replay", "cli_flows:letters", *KAFKA),
+        (
+            "failed",
+            "release",
+            "cli_flows:letters",
+            *KAFKA,
+            "--store",
+            "STORE-letters",
+            "--engine",
+            "inprocess",
+        ),
         ("run", "cli_flows:counts", *RUN, "--store", "STORE"),
         ("run", "cli_flows:counts", *RUN, "--store", "STORE", "--log-json"),
         ("run", "cli_flows:counts", *RUN, "--store", "STORE", "--traceback"),
@@ -77,10 +86,10 @@ def fed(
         ("trace", "cli_flows:skips", "per-word", HOSTILE, *KAFKA, "--store", "STORE-skips"),
         ("trace", "cli_flows:skips", HOSTILE, "b", *KAFKA, "--store", "STORE-skips"),
         ("audit", "cli_flows:skips", "--stage", HOSTILE, *KAFKA, "--store", "STORE-skips"),
-        ("dead-letters", "list", "cli_flows:letters", *KAFKA),
-        ("dead-letters", "list", "cli_flows:letters", *KAFKA, "--json"),
-        ("dead-letters", "show", "cli_flows:letters", "cli-letters.dead-letters[0]@0", *KAFKA),
-        ("dead-letters", "show", "cli_flows:letters", "cli-letters.dead-letters[0]@0", *KAFKA, "--json"),
+        ("failed", "list", "cli_flows:letters", *KAFKA, "--store", "STORE-letters"),
+        ("failed", "list", "cli_flows:letters", *KAFKA, "--store", "STORE-letters", "--json"),
+        ("failed", "show", "cli_flows:letters", "words[0]@0", *KAFKA, "--store", "STORE-letters"),
+        ("failed", "show", "cli_flows:letters", "words[0]@1", *KAFKA, "--store", "STORE-letters"),
         ("doctor", "cli_flows:letters", *KAFKA, "--store", "STORE-letters"),
         ("peek", HOSTILE, *KAFKA),
         ("run", HOSTILE, *RUN),
@@ -174,7 +183,7 @@ def test_what_has_a_console_of_its_own_is_tame_too(
     found.event(Notice(HOSTILE))
     panel = LivePanel(console.ERR, Statistics(lambda: 0.0), "f", HOSTILE)
     panel.event(Notice(HOSTILE))
-    _print_result("t", ReplayResult(left=1, reasons=[(HOSTILE, HOSTILE)]))
+    _print_release(ReleaseResult(stuck=1, reasons=[(HOSTILE, HOSTILE)]))
     shown = capsys.readouterr().err
     assert shown.count("forged=1") >= 4 * 4
     assert_tame(shown)

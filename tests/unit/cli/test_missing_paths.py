@@ -12,7 +12,7 @@ KAFKA = ("--kafka", "broker:9092")
 STORES = {
     "state": ("state", "cli_flows:counts", "per-word"),
     "state of windows": ("state", "cli_flows:windows", "per-window", "--waiting"),
-    "excluded": ("excluded", "cli_flows:counts"),
+    "failed list": ("failed", "list", "cli_flows:counts", *KAFKA),
     "flows list": ("flows", "list"),
     "flows forget": ("flows", "forget", "cli-counts", "--yes", *KAFKA),
     "readers show": ("readers", "show", "cli_flows:once"),

@@ -104,72 +104,55 @@ def keys_of(result: Result) -> list[object]:
     return [json.loads(line)["key"] for line in result.stdout.splitlines()]
 
 
-def list_parked(command: Command, store: str, *chosen: str) -> Result:
-    return command("parked", "list", "cli_flows:parks", "--json", "--store", f"{store}-parks", *chosen)
+FLOWS = ("parks", "letters")
+"""Flows whose records of these keys wait in the store, or in a topic."""
 
 
-def list_dead(command: Command, *chosen: str) -> Result:
-    return command("dead-letters", "list", "cli_flows:letters", *OPTIONS[:2], "--json", *chosen)
+def call(command: Command, verb: str, flow: str, store: str, *more: str) -> Result:
+    weak = ("--allow-weak-durability",) if verb != "list" else ()
+    return command("failed", verb, f"cli_flows:{flow}", *OPTIONS, f"{store}-{flow}", *weak, *more)
+
+
+def listed(command: Command, flow: str, store: str, *chosen: str) -> list[object]:
+    return keys_of(call(command, "list", flow, store, "--json", *chosen))
 
 
 @pytest.mark.parametrize("key", KEYS, ids=range(len(KEYS)))
-def test_one_record_is_selected_by_its_key(failed: str, command: Command, key: bytes | None) -> None:
+@pytest.mark.parametrize("flow", FLOWS)
+def test_one_record_is_selected_by_its_key(
+    failed: str, command: Command, flow: str, key: bytes | None
+) -> None:
     chosen = ["--no-key"] if key is None else [f"--key={listed_key(key)}"]
-    alone, others = [as_shown(key)], [as_shown(other) for other in KEYS if other != key]
-    assert keys_of(list_parked(command, failed, *chosen)) == alone
-    assert keys_of(list_dead(command, *chosen)) == alone
-    discarded = command(
-        "parked", "discard", "cli_flows:parks", *OPTIONS, f"{failed}-parks", "--allow-weak-durability", "--yes", *chosen
-    )  # fmt: skip
-    assert "records that are discarded: 1\n" in discarded.stdout
-    assert keys_of(list_parked(command, failed)) == others
+    assert listed(command, flow, failed, *chosen) == [as_shown(key)]
+    discarded = call(command, "discard", flow, failed, "--yes", *chosen)
+    assert "records that never count: 1\n" in discarded.stdout
+    assert listed(command, flow, failed) == [as_shown(other) for other in KEYS if other != key]
 
 
+@pytest.mark.parametrize("flow", FLOWS)
 def test_tables_show_keys_as_they_are_selected(
-    failed: str, command: Command, monkeypatch: pytest.MonkeyPatch
+    failed: str, command: Command, monkeypatch: pytest.MonkeyPatch, flow: str
 ) -> None:
     monkeypatch.setattr(OUT, "width", 200)  # in a narrow terminal keys continue on the next line
-    parked = command("parked", "list", "cli_flows:parks", "--store", f"{failed}-parks")
-    dead = command("dead-letters", "list", "cli_flows:letters", *OPTIONS[:2])
-    for shown in (parked.stdout, dead.stdout):
-        assert all(f" {listed_key(key)} " in shown for key in KEYS if key is not None)
+    shown = call(command, "list", flow, failed).stdout
+    assert all(f" {listed_key(key)} " in shown for key in KEYS if key is not None)
 
 
 EMPTY = {
     ("--key", ""): "--no-key for records without a key",
     ("--error", ""): "For all errors give no --error",
     ("--key", "a", "--no-key"): "Expected one of the two",
+    ("--since", ""): "--since ''",
+    ("--until", ""): "--until ''",
 }
 
 
 @pytest.mark.parametrize("chosen", EMPTY)
 @pytest.mark.parametrize("verb", ["list", "release", "discard"])
-def test_empty_patterns_of_parked_records_are_refused(
-    failed: str, command: Command, verb: str, chosen: tuple[str, ...]
-) -> None:
-    servers = (*OPTIONS, f"{failed}-parks", "--allow-weak-durability")
-    more = {
-        "list": servers[2:4],
-        "release": (*servers, "--engine", "inprocess"),
-        "discard": (*servers, "--yes"),
-    }
-    refused = command("parked", verb, "cli_flows:parks", *more[verb], *chosen)
-    assert refused.exit_code == 2
-    assert EMPTY[chosen] in " ".join(refused.stderr.split())
-    assert len(keys_of(list_parked(command, failed))) == len(KEYS)
-
-
-@pytest.mark.parametrize("chosen", [*EMPTY, ("--since", ""), ("--until", "")])
-@pytest.mark.parametrize("verb", ["list", "replay", "discard"])
-def test_empty_options_for_dead_letter_records_are_refused(
-    failed: str, command: Command, verb: str, chosen: tuple[str, ...], log: MemoryLog
-) -> None:
-    assert failed
-    before = len(log.records("words"))
-    yes = ["--yes"] if verb == "discard" else []
-    refused = command("dead-letters", verb, "cli_flows:letters", *OPTIONS[:2], *yes, *chosen)
-    assert refused.exit_code == 2
-    assert EMPTY.get(chosen, f"{chosen[0]} ''") in " ".join(refused.stderr.split())
-    assert len(log.records("words")) == before
-    replayed = command("dead-letters", "replay", "cli_flows:letters", *OPTIONS[:2], "--json")
-    assert json.loads(replayed.stdout)["sent"] == len(KEYS), "nothing was discarded"
+def test_empty_options_are_refused(failed: str, command: Command, verb: str, chosen: tuple[str, ...]) -> None:
+    more = {"list": (), "release": ("--engine", "inprocess"), "discard": ("--yes",)}[verb]
+    for flow in FLOWS:
+        refused = call(command, verb, flow, failed, *more, *chosen)
+        assert refused.exit_code == 2
+        assert EMPTY[chosen] in " ".join(refused.stderr.split())
+        assert len(listed(command, flow, failed)) == len(KEYS)

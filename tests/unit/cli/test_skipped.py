@@ -74,20 +74,16 @@ def test_records_that_kept_plans_skip_are_listed_and_counted(
     command("run", "cli_flows:skips", *RUN, "--store", store)
     feed("c")
     command("run", "cli_flows:skips", *RUN, "--store", store)
-    listed = command("excluded", "cli_flows:skips", "--store", store, "--json")
-    lines = [json.loads(line) for line in listed.stdout.splitlines()]
-    assert [(line["plan"], line["topic"], line["partition"], line["offset"]) for line in lines] == [
-        (2, "words", 0, 1),
-        (1, "words", 1, 0),
-    ]
-    assert {line["policy"] for line in lines} == {"skip"}
+    every = ("failed", "list", "cli_flows:skips", *KAFKA, "--store", store, "--state", "all")
+    lines = [json.loads(line) for line in command(*every, "--json").stdout.splitlines()]
+    assert [line["read_at"] for line in lines] == ["words[0]@1", "words[1]@0"]
     assert lines[0]["text"] == refused("c")
-    table = command("excluded", "cli_flows:skips", "--store", store, "--limit", "1")
+    table = command(*every, "--limit", "1")
     assert "words[0]@1" in table.stdout
     assert "words[1]@0" not in table.stdout
-    assert "2 inputs skipped in plans 0 to 2: 2 ValueError" in table.stderr
-    assert command("excluded", "cli_flows:copies").exit_code == 2
-    assert "the store has no flow" in command("excluded", "cli_flows:counts", "--store", store).stderr
+    assert "failed records: 2 (2 ValueError)" in table.stderr
+    never = command("failed", "list", "cli_flows:counts", *KAFKA, "--store", store)
+    assert "the store has no flow" in never.stderr
 
 
 def test_peek_shows_a_dead_letter_record_and_its_error(
@@ -118,15 +114,21 @@ def test_dead_letter_records_come_back_once(
     log.append("words", 0, b"rubbish")
     command("run", "cli_flows:letters", *RUN, "--store", store)
     flows.broken.clear()
-    shown = command("dead-letters", "replay", "cli_flows:letters", *KAFKA)
+    release = (
+        "failed",
+        "release",
+        "cli_flows:letters",
+        *RUN[:4],
+        "--store",
+        store,
+        "--allow-weak-durability",
+    )
+    shown = command(*release)
     assert shown.exit_code == 0, shown.stderr
-    assert "dead-letter records sent back: 1" in shown.stdout
-    assert "stay in cli-letters.dead-letters: 1" in shown.stderr
-    again = json.loads(command("dead-letters", "replay", "cli_flows:letters", *KAFKA, "--json").stdout)
-    assert (again["flow"], again["sent"], again["left"]) == ("cli-letters", 0, 0)
+    assert "records that count now: 1" in shown.stdout
+    assert "cannot be released, only discarded, or wait behind one that cannot: 1" in shown.stderr
+    again = json.loads(command(*release, "--json").stdout)
+    assert (again["flow"], again["released"], again["left"]) == ("cli-letters", 0, 0)
     command("run", "cli_flows:letters", *RUN, "--store", store)
     states = command("state", "cli_flows:letters", "per-word", "--store", store, "--json").stdout
     assert sorted(json.loads(line)["key"] for line in states.splitlines()) == ["a", "b"]
-    for name in (".", "..", "a b"):
-        wrong = command("dead-letters", "replay", "cli_flows:letters", *KAFKA, "--to", name)
-        assert wrong.exit_code == 2
