@@ -12,8 +12,11 @@ from sqe_chain.engines.task import publish
 from sqe_chain.operations import failed_letters
 from sqe_chain.operations.failed_letters import FailedLetters
 from sqe_chain.operations.processing_letters import process_letters
+from sqe_chain.protocol import republish
+from sqe_chain.protocol.republish import Republisher
 from sqe_chain.task.dead_letters import DeadLetter, Identity
 from sqe_chain.task.failed_log import Decision, FailedLog
+from sqe_chain.task.results import Portion
 
 _numbers = itertools.count()
 _decide, _finish, _refuse, _append = (
@@ -78,6 +81,10 @@ def _under_another_name(flow: Any, letters: Any, decision: Decision, described: 
     return type(made)(made.outputs, "", made.failed)
 
 
+def _as_if_new(*args: Any, **named: Any) -> Portion:
+    return Portion(*args, **{**named, "published": 0})
+
+
 MUTANTS: Final[dict[str, tuple[str, Callable[[], Any]]]] = {
     "all_hold": ("of two decisions the last holds", lambda: patch.object(FailedLog, "_decide", _all_hold)),
     "apart": (
@@ -111,6 +118,22 @@ MUTANTS: Final[dict[str, tuple[str, Callable[[], Any]]]] = {
     "by_offset": (
         "records are known by offset, not by lane and position",
         lambda: patch.object(DeadLetter, "identity", property(_by_offset)),
+    ),
+    "today": (
+        "a rewind publishes what was skipped, once the code is fixed",
+        lambda: patch.object(Republisher, "_skipped", lambda *_: None),
+    ),
+    "unsealed": (
+        "a batch that was begun is decided about again after a crash",
+        lambda: patch.object(Republisher, "_redo", lambda *_: None),
+    ),
+    "relapse": (
+        "what was published and fails now is skipped",
+        lambda: patch.object(republish, "Portion", _as_if_new),
+    ),
+    "no_numbers": (
+        "whether retention took dead-letter records is not looked at",
+        lambda: patch.object(republish, "check_known", lambda *_: None),
     ),
 }
 """Name -> what is wrong, and how the code becomes so."""

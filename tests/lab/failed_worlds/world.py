@@ -2,83 +2,36 @@
 
 from __future__ import annotations
 
-import itertools
-import random
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import cast
 
 from google.protobuf.wrappers_pb2 import StringValue
 
-from sqe_chain.adapters.memory import MemoryLog
-from sqe_chain.features.every import service_of
-from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.operations.failed import UNDECIDED, FailedSelection
-from sqe_chain.operations.failed_letters import FailedLetters
-from sqe_chain.operations.parked import ParkedSelection, ParkedWork, parked_in
-from sqe_chain.ports import Log, Message
-from sqe_chain.protocol.republish import Republisher
-from sqe_chain.protocol.settings import Settings
-from sqe_chain.testing import Rehearsal
-from sqe_chain.testing.faulty_ports import faulty_log
-from tests.lab.failed_worlds.actors import Actor, TakingTurns
-from tests.lab.failed_worlds.flows import KEYS, LAST, Drawn, republisher, totals
+from sqe_chain.errors import DeadLettersLost
+from sqe_chain.operations.failed import FailedSelection
+from sqe_chain.operations.parked import parked_in
+from sqe_chain.ports import Message
+from tests.lab.failed_worlds.actors import Actor
+from tests.lab.failed_worlds.flows import LAST
 from tests.lab.failed_worlds.judging import Partitions, Texts, count, difference, single, texts_of
+from tests.lab.failed_worlds.system import System
 
-_names = itertools.count()
 _MOST_CALLS = 40
 """Calls that an actor makes in one turn at most."""
+
+
+class NotKnown(Exception):
+    """A flow refuses to go on: it cannot know what it has skipped."""
 
 
 class Wrong(Exception):
     """Something does not hold."""
 
 
-class World:
-    """A topic ``raw``, one or two flows without stages, and one with a stage.
-
-    Args:
-        seed: what is drawn depends on it alone.
-
-    Attributes:
-        names: how often something happened, or was refused, by name.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self.rng = rng = random.Random(seed)
-        Drawn.seed, Drawn.rate = seed, rng.choice((0.2, 0.5, 0.9))
-        self.rewinds = rng.random() < 0.5
-        self.names, self.log = Counter[str](), MemoryLog(f"failed-world-{seed}-{next(_names)}")
-        self.script = TakingTurns()
-        parts = {topic: rng.randint(1, 2) for topic in ("raw", "good", "fine")}
-        self.parts = parts
-        way = {"R": ("raw", "good")} | ({"D": ("good", "fine")} if rng.random() < 0.5 else {})
-        self.way = way | {"S": (way.get("D", way["R"])[1], "")}
-        self.policy = {f: rng.choice(("dead_letter", "dead_letter", "skip")) for f in way}
-        self.policy["S"] = rng.choice(("dead_letter", "park", "skip"))
-        self.kept_in = {f: rng.randint(1, 2) for f in way}
-        self.version = dict.fromkeys(self.way, 0)
-        self.limit = rng.choice((2, 3, 1000))
-        settings = Settings(max_records=self.limit, max_excluded_share=1.0)
-        self.rehearsals: dict[str, Rehearsal] = {}
-        for f, (source, _) in self.way.items():
-            self.rehearsals[f] = Rehearsal(
-                self.flow(f, 0), partitions={source: parts[source]}, log=self.log, settings=settings
-            )
-            self.rehearsals[f].script = self.script
-        self.live: dict[str, Actor] = {}
-        self.zombies, self.operators = list[Actor](), list[Actor]()
-        self.left = rng.randint(3, 14)
-
-    def flow(self, f: str, version: int, *, releases: bool = False) -> CompiledFlow:
-        """A version of a flow. Where flows are rewound, only what is released depends on the version: readers may have the rest."""
-        gives = version if releases or not self.rewinds else 0
-        source, target = self.way[f]
-        if f == "S":
-            return totals(f, version, self.policy[f], source)
-        return republisher(
-            f, version, gives, self.policy[f], (source, target, self.parts[target]), self.kept_in[f]
-        )
+class World(System):
+    """What happens to the flows; see `System`."""
 
     # --- what happens ---------------------------------------------------------------------
 
@@ -93,6 +46,8 @@ class World:
                 self._happen()
             self._finish()
             self._judge()
+        except NotKnown:
+            self._count("refused for good")
         finally:
             for actor in (*self.live.values(), *self.zombies, *self.operators):
                 actor.kill()
@@ -108,8 +63,7 @@ class World:
             self._count("killed")
             self.live.pop(f).kill()
         elif kind < 0.36:
-            if f == "S" or self._has_work(f):
-                self.operators += [self._operator(f) for _ in range(rng.choice((1, 2)))]
+            self.operators += [self._operator(f) for _ in range(self._has_work(f) * rng.choice((1, 2)))]
         elif kind < 0.57 and self.operators:
             self._step(rng.choice(self.operators))
         elif kind < 0.59 and f == "S" and f in self.live:  # paused; another run begins
@@ -117,8 +71,8 @@ class World:
             self.zombies.append(self.live.pop(f))
         elif kind < 0.62 and self.zombies:
             self._step(rng.choice(self.zombies))
-        elif kind < 0.63:
-            self._read_again(f)
+        elif kind < 0.65:
+            (self._read_again if kind < 0.63 else self._forget)(f)
         else:
             self._step(self._running(f, self.version[f]))
 
@@ -169,109 +123,40 @@ class World:
         if self.live.get(actor.flow) is actor:
             del self.live[actor.flow]
 
-    def _count(self, name: str) -> None:
-        self.names[name] += 1
-
-    # --- who acts --------------------------------------------------------------------------
-
-    def _service(self, f: str, version: int) -> Callable[[Actor], None]:
-        rehearsal = self.rehearsals[f]
-
-        def work(actor: Actor) -> None:
-            rehearsal.flow = self.flow(f, version)
-            service = service_of(rehearsal._environment(None))
-            service.start()
-            while True:
-                if not service.batch().worked and not service.batch(at_end=True).worked:
-                    if actor.stopped:
-                        break
-                    actor.rest()
-            service.leave()
-
-        return work
-
-    def records_of(self, f: str, version: int, log: Log | None = None) -> FailedLetters:
-        """What operators have for a flow without stages."""
-        clock = self.rehearsals[f].clock
-        return FailedLetters(
-            self.flow(f, version, releases=True),
-            log or self.log,
-            clock.now_ms,
-            lambda: f"name-{next(_names)}",
-        )
-
-    def _has_work(self, f: str) -> bool:
-        """Whether anything is undecided."""
-        return self.policy[f] == "dead_letter" and any(
-            record.status in UNDECIDED for record in self.records_of(f, LAST).list()
-        )
-
-    def _operator(self, f: str) -> Actor:
-        version = self.rng.choice(
-            (self.version[f], self.rng.randint(0, LAST))
-        )  # fixed code, not yet deployed
-        kind = self.rng.choice(("release", "release", "release", "discard"))
-        share, key = self.rng.choice((0.7, 1.0, 1.0)), str(self.rng.randrange(KEYS))
-        seed = self.rng.random()
-
-        def decide(_: Actor) -> None:
-            letters = self.records_of(f, version, faulty_log(self.log, self.script))
-            rng = random.Random(seed)
-            places = frozenset(str(record) for record in letters.list() if rng.random() < share)
-            selection = FailedSelection() if share == 1 else FailedSelection(places=places)
-            result = letters.release(selection) if kind == "release" else letters.discard(selection)
-            self._count(f"{kind}: {'some' if any(_numbers(result)) else 'none'}")
-
-        def change_plans(_: Actor) -> None:
-            rehearsal = self.rehearsals[f]
-            rehearsal.flow = self.flow(f, version)
-            if rehearsal.stores[""].home(f)[0] is None:
-                return
-            selection = ParkedSelection(key=None if share == 1 else f"{key}*")
-            ParkedWork(rehearsal._environment(None), selection, kind == "discard").run()
-            self._count(f"parked: {kind}")
-
-        def nothing(_: Actor) -> None:
-            return
-
-        if self.policy[f] == "skip" or (f == "S" and self.policy[f] == "dead_letter"):
-            return Actor(f, nothing)
-        return Actor(f, change_plans if f == "S" else decide)
-
     def _read_again(self, f: str) -> None:
         """Rewind a flow without stages, or rebuild; the command may be killed. No run is alive meanwhile."""
         if f != "S" and not self.rewinds:
             return
         if f in self.live:
             self.live.pop(f).kill()
-        version, seed, rehearsal = self.version[f], self.rng.random(), self.rehearsals[f]
-
-        def rewind(_: Actor) -> None:
-            rng = random.Random(seed)
-            rehearsal.flow = self.flow(f, version)
-            service = service_of(rehearsal._environment(None))
-            service.start()
-            topic = self.way[f][0]
-            tps = [(topic, partition) for partition in range(self.parts[topic])]
-            commits = self.log.committed(f, tps)
-            cast("Republisher", service).rewind(
-                {tp: rng.randint(0, commit.offset) for tp, commit in commits.items() if rng.random() < 0.7}
-            )
-            self._count("rewound")
-
-        def rebuild(_: Actor) -> None:
-            rehearsal.flow = self.flow(f, version)
-            if rehearsal.stores[""].home(f)[0] is None:
-                return
-            rehearsal.rebuild()
-            self._count("rebuilt")
-
-        actor = Actor(f, rebuild if f == "S" else rewind)
+        actor = Actor(f, self._again(f))
         if self.rng.random() < 0.3:
             actor.step(self.rng.randint(1, 40))
             actor.kill()
         actor.drain()
         self._ended(actor)
+
+    def _forget(self, f: str) -> None:
+        """Retention takes the oldest dead-letter records, but none that an unfinished batch or release needs; nobody is paused that long."""
+        if f == "S" or self.policy[f] != "dead_letter" or not self.forgets:
+            return
+        commits = self.log.committed(f, [(self.way[f][0], p) for p in range(self.parts[self.way[f][0]])])
+        if f in self.live:
+            self.live.pop(f).kill()
+        if any("begun" in json.loads(commit.metadata) for commit in commits.values()):
+            return
+        for actor in [actor for actor in self.operators if actor.flow == f]:
+            actor.kill()
+            self._ended(actor)
+        topic = f"{f}.dead-letters"
+        partition = self.rng.randrange(self.kept_in[f])
+        records = [*self.records_of(f, LAST).list()]
+        offsets = list(self.log.kept(topic, partition))
+        if not offsets or any(record.status == "releasing" for record in records):
+            return
+        self.forgotten[f] |= self._statuses(f, self.way[f][0])
+        self.log.truncate_before(topic, partition, self.rng.choice(offsets) + 1)
+        self._count("forgotten")
 
     # --- the end ---------------------------------------------------------------------------
 
@@ -298,6 +183,8 @@ class World:
             refused = actor.refused
             if refused is None:
                 return
+        if isinstance(refused, DeadLettersLost):
+            raise NotKnown
         raise Wrong(f"{f} cannot finish: {refused}")
 
     def _finish_releases(self, f: str) -> None:
@@ -318,7 +205,7 @@ class World:
             if f == "S":
                 self._judge_states(inputs)
                 return
-            said = self._statuses(f, source)
+            said = self.forgotten[f] | self._statuses(f, source)
             partitions = self._partitions(topic)
             counted = count(partitions, {})
             says_all = self.policy[f] == "dead_letter"
@@ -361,10 +248,6 @@ class World:
         strange = counted.keys() - {text for own in inputs for text in own}
         if strange:
             raise Wrong(f"S counts what nobody has published: {strange}")
-
-
-def _numbers(result: object) -> list[int]:
-    return [getattr(result, name, 0) for name in ("released", "discarded")]
 
 
 def verdict(seed: int) -> tuple[str, Counter[str]]:
