@@ -154,13 +154,18 @@ def statistics_of(rows: Any, **more: int) -> str:  # noqa: ANN401 - an Arrow tab
     if None not in bounds.values():
         for end, which in enumerate(("minValues", "maxValues")):
             told[which] = _object({name: ends[end] for name, ends in bounds.items() if ends is not None})
-    told["nullCount"] = json.dumps({name: rows[name].null_count for name in rows.column_names})
+    told["nullCount"] = _object({name: str(rows[name].null_count) for name in rows.column_names})
     return _object(told | {name: str(number) for name, number in more.items()})
 
 
 def _object(members: Mapping[str, str]) -> str:
     """An object of JSON, of texts of JSON: `json` writes no decimals."""
-    return "{" + ", ".join(f"{json.dumps(name)}: {text}" for name, text in members.items()) + "}"
+    return "{" + ", ".join(f"{_text(name)}: {text}" for name, text in members.items()) + "}"
+
+
+def _text(cell: object) -> str:
+    """A value as JSON in UTF-8. delta-rs reads an escape of two surrogates wrongly: U+20BB7 as U+10BB7."""
+    return json.dumps(cell, allow_nan=False, ensure_ascii=False)
 
 
 def _is_bounded(column: Any) -> bool:  # noqa: ANN401 - an Arrow array
@@ -196,7 +201,7 @@ def _told(cell: object) -> str:
         return format(cell, "f")
     if isinstance(cell, dt.datetime):
         cell = cell.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
-    return json.dumps(cell.isoformat() if isinstance(cell, dt.date) else cell, allow_nan=False)
+    return _text(cell.isoformat() if isinstance(cell, dt.date) else cell)
 
 
 def chunks_in(parquet: Any) -> list[ChunkInfo]:  # noqa: ANN401 - Parquet metadata

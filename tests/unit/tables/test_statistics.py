@@ -52,6 +52,8 @@ ODD: dict[str, list[list[Any]]] = {
         ["\U0010ffff" * 201, "\U0010ffff" * 200],
         ["a" * 199 + "\U0010ffff" * 9, "a"],
         ["\0\n\"'\\", "\u2028 ä"],
+        ["\U00020bb7\u7530", "\U0001f600"],
+        ["a\U0010ffff", "a\U00020bb7", "a"],
         [None, "", None],
     ],
     "binary": [[b"", b"\0\xff"], [None, b"a"]],
@@ -245,6 +247,23 @@ def test_a_file_has_bounds_of_all_columns_or_of_none(kind: str, values: list[Any
     for end in ("minValues", "maxValues"):
         assert end not in statistics or sorted(statistics[end]) == sorted(["n", *bounded])
         assert (end in statistics) == ("maxValues" in statistics)
+
+
+def test_what_an_earlier_version_escaped_in_the_log_is_found_and_a_compaction_puts_it_right(
+    tmp_path: Path,
+) -> None:
+    """delta-rs reads an escape of two surrogates wrongly, so that the largest text of a file seems smaller than it is."""
+    path = written("string", ["\U00020bb7", "b"], str(tmp_path))
+    for entry in Path(path, "_delta_log").glob("*.json"):
+        actions = [json.loads(line) for line in entry.read_text().strip("\n").split("\n")]
+        for action in actions:
+            if "add" in action:
+                action["add"]["stats"] = json.dumps(json.loads(action["add"]["stats"]))
+        entry.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+    assert in_duckdb(path, "string", "\U00020bb7") == [], "as other programs read it"
+    assert product(path, "string", "\U00020bb7") == [0]
+    open_table(path).compact()
+    check(path, "string", ["\U00020bb7", "b"])
 
 
 def test_a_log_with_infinity_in_its_json_is_named_with_what_to_do(tmp_path: Path) -> None:
