@@ -127,7 +127,8 @@ def _show(node: StageNode, codec: Codec[Any], states: Iterator[StoredState], lim
     for stored in sorted(islice(states, limit), key=lambda stored: (stored.key, stored.span)):
         values: list[object] = [Text("no state", "dim")]
         if stored.state is not None:
-            values = [_cell(field, stored.state) for field in fields]
+            plain = codec.to_json(stored.state)
+            values = [_cell(field, stored.state, plain) for field in fields]
         span = [*map(_utc, stored.span), "final" if stored.final else "open"] if stored.span else []
         rows.append([readable(stored.key), *span, *values])
     if not print_table(("key", *window, *(field.name for field in fields)), rows):
@@ -136,8 +137,12 @@ def _show(node: StageNode, codec: Codec[Any], states: Iterator[StoredState], lim
         ERR.print(f"showing the first {limit}; --limit N shows more, --json all")
 
 
-def _cell(field: Field, state: object) -> str:
+def _cell(field: Field, state: object, plain: object) -> str:
     value = field.of(state)
+    # A sum of ints is an int, of any size, though its column in tables is of floats: it may have been one of floats.
+    exact = plain.get(field.name) if isinstance(plain, dict) else None
+    if isinstance(value, float) and type(exact) is int:
+        value = exact
     if isinstance(value, bytes):
         return readable(value)
     return "" if value is None else str(value)

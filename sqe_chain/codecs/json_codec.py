@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, ClassVar, TypeVar, cast
@@ -40,6 +41,8 @@ PLAIN: tuple[type, ...] = (dict, list, str, int, float, bool, object)
 KINDS: dict[str, FieldKind] = {"int": "int64", "float": "float64", "str": "text", "bool": "bool"}
 _HOLDERS = frozenset((dict, list, tuple, set, frozenset))
 _NO_FLOATS = frozenset((str, int, bool, type(None)))
+_may_be_no_number = re.compile(rb'"-?(?:s?NaN|Inf)').search
+"""What a decimal that is no number is written as: of a text, too, it is the beginning."""
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -70,10 +73,11 @@ class Json(Codec[Value]):
         vars(self).update(decode=make_reader(python_type), decode_own=make_reader(python_type, deep=True))
         self._times = has_times(python_type)
         self._floats = bool({"float", "any"} & kinds_of(python_type))
+        self._decimals = "decimal" in kinds_of(python_type)
         self.reads_back = not runs_code(python_type)
         self.is_exact = make_flat_check(cast("Hashable", python_type))
         self.settle = make_settle(cast("Hashable", python_type))
-        if not self._floats and not self._times and not self._nests:
+        if not (self._floats or self._decimals or self._times or self._nests):
             vars(self)["encode"] = _encode
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -98,6 +102,11 @@ class Json(Codec[Value]):
         # msgspec writes null for NaN and infinity, which a field of numbers could not read back.
         if self._floats and data.find(b"null") >= 0 and not _is_finite(msgspec.to_builtins(value)):
             raise ValueError("JSON cannot express NaN and infinity")
+        if self._decimals and _may_be_no_number(data):
+            try:  # texts of other fields may hold these words
+                self.decode(data)
+            except msgspec.DecodeError as error:
+                raise ValueError(f"JSON cannot express NaN and infinity: {error}") from error
         if self._nests and len(data) > SHALLOW:
             check_depth(data)
         return data

@@ -11,7 +11,7 @@ Results that wait in a store are found again by the names of this module and its
 
 from __future__ import annotations
 
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass, fields, make_dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sqe_chain.codecs.codec import MadeClass
@@ -70,7 +70,8 @@ def state_type(python_type: type) -> type | None:
         return object
     if not issubclass(python_type, Window):
         return None
-    state: type = python_type.__annotations__["state"]
+    # Not from `__annotations__`: since Python 3.14 a class that was made has those of its base.
+    state: type = next(known.type for known in fields(python_type) if known.name == "state")  # type: ignore[assignment]
     return state
 
 

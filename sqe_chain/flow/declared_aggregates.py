@@ -66,7 +66,7 @@ def count(field: str | None = None, *, optional: bool = False) -> Aggregation:
 def sum_(field: str, *, optional: bool = False) -> Aggregation:
     """The sum of a field, given as for `count`; 0 if there is none that is not null.
 
-    The sum of ints is an int of any size. With floats among them it is a float, added up in the order of the records. Anything
+    The sum of ints is an int, of 4,300 digits at most. With floats among them it is a float, added up in the order of the records. Anything
     else is poison, also True and False, NaN, infinity, and a sum that becomes infinite.
     """
     return _of_field("sum", field, optional)

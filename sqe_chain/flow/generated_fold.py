@@ -24,6 +24,10 @@ Declared = Mapping[str, "Aggregation"]
 
 _SCALARS: Final[Mapping[type | None, Scalar]] = {int: "int", float: "float", str: "str", bool: "bool"}
 
+_DIGITS: Final = 4_300
+LIMIT: Final = 10**_DIGITS
+"""Sums stay below it: Python writes no longer int as text, so the state could not be stored, and no single input would be to blame."""
+
 
 def states_of(aggregations: Declared, python_type: type | None) -> type[Any]:
     """The class of the states of aggregates, for values of a type; None: the type is not known.
@@ -114,14 +118,23 @@ def merge_states(parts: Sequence[AggregatePart], state: Any, later: Any) -> None
 
 
 def finite(number: float) -> float:
-    """A number, if JSON can express it; ValueError: it is NaN or infinite."""
+    """A number, if JSON can express it; ValueError: it is NaN, infinite, or too long."""
     if not _is_finite(number):
-        raise ValueError(f"it is {number}, which cannot be stored")
+        raise ValueError(_objection(number))
     return number
 
 
 def _is_finite(number: float) -> bool:
-    return number.__class__ is int or math.isfinite(number)  # an int may be too large for `isfinite`
+    return -LIMIT < number < LIMIT if number.__class__ is int else math.isfinite(number)
+
+
+def _objection(number: float) -> str:
+    """Why a number cannot be stored."""
+    return (
+        f"it has more than {_DIGITS} digits"
+        if number.__class__ is int
+        else f"it is {number}, which cannot be stored"
+    )
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - whatever a field holds
@@ -158,9 +171,9 @@ def number(value: Any) -> NoReturn:  # noqa: ANN401 - whatever a field holds
     """Refuse what is no number (TypeError), or makes a sum infinite (ValueError)."""
     if value.__class__ is not int and value.__class__ is not float:
         raise TypeError(f"{_NUMBERS}, not {value.__class__.__qualname__}")
-    raise ValueError(
-        "the sum is too large for a float" if _is_finite(value) else f"it is {value}, which cannot be stored"
-    )
+    if not _is_finite(value):
+        raise ValueError(_objection(value))
+    raise ValueError(f"the sum is too large: for a float, or for {_DIGITS} digits")
 
 
 def refuse(aggregations: Declared, state: object, value: object, error: Exception) -> NoReturn:
@@ -223,7 +236,10 @@ if {field} is not None:
 """,
     "sum": """\
 if {field}.__class__ is int:
-    {kept} += {field}
+    total = {kept} + {field}
+    if not -limit < total < limit:
+        number({field})
+    {kept} = total
 elif {field}.__class__ is float and (total := {kept} + {field}) - total == 0:
     {kept} = total
 elif {field} is not None:
@@ -277,4 +293,10 @@ _TAKEN: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
     "last": ((int, float, str, bool, list, dict), _PLAIN),
 }
 """Types that an aggregate takes, if the type of its field is declared, and the text for others."""
-_NAMES: Final[Mapping[str, Any]] = {"step": step, "number": number, "ordered": ordered, "plain": plain}
+_NAMES: Final[Mapping[str, Any]] = {
+    "step": step,
+    "number": number,
+    "ordered": ordered,
+    "plain": plain,
+    "limit": LIMIT,
+}

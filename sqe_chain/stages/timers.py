@@ -94,7 +94,8 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
     * Before a record of time t is folded, all timers with ``at_ms <= t`` fire, in the order of (time, key, name). A timer
       that is set for a time that has been reached fires next, before the next record.
     * A state is removed, with all timers of its key, when event time reaches the time of the key's last record plus
-      `expire_after_ms`. The timers of that moment fire before. The next record of the key begins a new state.
+      `expire_after_ms`. The timers of that moment fire before. The next record of the key begins a new state. A record
+      without a time counts here as one of the present event time.
     * How the records are divided into batches changes nothing.
 
     * Timers of the batch's clock fire in `tick`, at the end of a batch, in the order (time, key, name).
@@ -183,7 +184,9 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
         timers = self._timers_of(row, key)
         self._call(row, key, timers, lambda state: self._fold(state, record.value, timers))
         if key.state is not None and self._expire_after_ms is not None:
-            key.used(record.timestamp_ms if believed else self._known_ms(), self._expire_after_ms)
+            # Without a usable time it is as old as event time: by a time of 1970 its state would expire at once.
+            usable = believed and record.timestamp_ms > 0
+            key.used(record.timestamp_ms if usable else self._known_ms(), self._expire_after_ms)
         key.reached_ms, key.back = None, 0
         self._remind(row, key)
         self._do_due()

@@ -28,6 +28,26 @@ def report_total(state: State, timer: Timer, context: Context) -> list[Int64Valu
     return [Int64Value(value=state["total"] * 1_000 + timer.at_ms)]
 
 
+def test_a_record_without_a_time_keeps_its_state_as_long_as_one_of_the_present() -> None:
+    flow = Flow("expires", state_partitions=1)
+    source = flow.source("numbers", dict, raw=True)
+    source.aggregate(
+        "totals",
+        key=lambda value: value["k"],
+        state=dict,
+        fold=lambda state, value: state.update(value),
+        expire_after_ms=50,
+    )
+    rehearsal = Rehearsal(flow)
+    for key, at_ms in (("a", 1_000), ("b", -1), ("c", 1_049)):
+        rehearsal.feed("numbers", {"k": key}, timestamp_ms=at_ms)
+    rehearsal.run_until_caught_up()
+    assert rehearsal.states("totals").keys() == {b"a", b"b", b"c"}
+    rehearsal.feed("numbers", {"k": "c"}, timestamp_ms=1_050)
+    rehearsal.run_until_caught_up()
+    assert rehearsal.states("totals").keys() == {b"c"}
+
+
 def is_heartbeat(value: Int64Value) -> bool:
     return value.value == 7
 

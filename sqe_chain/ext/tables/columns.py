@@ -144,14 +144,22 @@ def columns_of(
         )
     known = _names_of(payload)
     if given is None:
-        return tuple(_column(payload, name) for name in known or (None,))
-    if isinstance(given, Mapping):
+        columns = [_column(payload, name) for name in known or (None,)]
+    elif isinstance(given, Mapping):
         columns = [Column(name, of) for name, of in given.items()]
     else:
         columns = [column if isinstance(column, Column) else _column(payload, column) for column in given]
     names = [column.name.lower() for column in columns]
     if not columns or len(set(names)) != len(names):
-        raise FlowError(f"columns={given!r}: at least one, each once (upper and lower case are the same)")
+        of = (
+            f"columns={given!r}"
+            if given is not None
+            else f"the fields of {getattr(payload, '__qualname__', payload)}"
+        )
+        raise FlowError(
+            f"{of}: {', '.join(column.name for column in columns) or 'none'}. Expected at least one, each once: upper and lower case are the same. "
+            "Give columns=, or rename a field"
+        )
     for column in columns:
         if column.of is None and known and not _has(payload, column.name, known):
             raise _no_field(payload, column.name)

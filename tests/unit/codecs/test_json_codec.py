@@ -10,6 +10,7 @@ import pickle
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 from types import UnionType
 from typing import Any, get_origin
 
@@ -19,6 +20,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sqe_chain import read, wrap
 from sqe_chain.codecs import Codec, codec_for
 from sqe_chain.codecs.json_codec import Json
 from sqe_chain.codecs.json_shape import LENGTH_LIMIT
@@ -108,6 +110,19 @@ def test_numbers_that_json_does_not_know_are_refused(number: float, value: Any) 
     found = value(number)
     with pytest.raises(ValueError, match="JSON cannot express"):
         codec_for(type(found)).encode(found)
+
+
+class Price(msgspec.Struct):
+    amount: Decimal
+    note: str = ""
+
+
+@pytest.mark.parametrize("number", ["NaN", "-NaN", "sNaN12", "Infinity", "-Infinity"])
+def test_decimals_that_readers_refuse_are_not_written(number: str) -> None:
+    with pytest.raises(ValueError, match="JSON cannot express"):
+        wrap(Price(Decimal(number)), key=None, timestamp_ms=0)
+    price = Price(Decimal("1E+400"), note=number)
+    assert read(wrap(price, key=None, timestamp_ms=0)).payload_as(Price) == price
 
 
 def test_null_is_no_reason_to_refuse() -> None:

@@ -97,5 +97,17 @@ def test_only_classes_make_classes() -> None:
     assert (state_type(Window), state_type(Window[Total]), state_type(Total)) == (object, Total, None)
 
 
+def test_the_type_of_the_state_is_known_where_a_made_class_has_the_annotations_of_its_base() -> None:
+    """As in Python 3.14."""
+
+    class Screws(msgspec.Struct):
+        count: int = 0
+
+    made = window_of(Screws)
+    del made.__annotations__
+    assert made.__annotations__ == Window.__annotations__
+    assert state_type(made) is Screws
+
+
 def test_keys_are_text() -> None:
     assert [key_text(key) for key in (b"", b"k", "ü\n".encode(), b"\xff\x00")] == ["", "k", "ü\n", "0xff00"]

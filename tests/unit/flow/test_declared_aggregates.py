@@ -292,7 +292,9 @@ class Color(IntEnum):
         (1, math.nan, max_("n"), "it is nan, which cannot be stored"),
         (1, math.inf, last("n"), "it is inf, which cannot be stored"),
         (1, [{"a": math.nan}], last("n"), "it is nan, which cannot be stored"),
-        (1.7e308, 1.7e308, sum_("n"), "the sum is too large for a float"),
+        (1.7e308, 1.7e308, sum_("n"), "the sum is too large: for a float"),
+        pytest.param(1, 10**4300, sum_("n"), "it has more than 4300 digits", id="digits"),
+        pytest.param(9 * 10**4299, 10**4299, sum_("n"), "for 4300 digits", id="digits of the sum"),
         (1.5, 10**400, sum_("n"), "int too large to convert to float"),
         (1, 10**400, mean("n"), "integer division result too large for a float"),
         (1, Decimal(1), sum_("n"), "sum and mean take int and float, not Decimal"),
@@ -508,7 +510,7 @@ def test_the_source_of_a_fold_can_be_read() -> None:
     (fold,) = flow.compile().stages[0].stage_kind.functions
     source = inspect.getsource(fold.function)
     assert "field_0 = value.screws" in source
-    assert "state.screws += field_0" in source
+    assert "total = state.screws + field_0" in source
 
 
 def test_a_field_that_several_aggregates_need_is_read_once() -> None:
