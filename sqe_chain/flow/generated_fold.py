@@ -26,7 +26,7 @@ _SCALARS: Final[Mapping[type | None, Scalar]] = {int: "int", float: "float", str
 
 _DIGITS: Final = 4_300
 LIMIT: Final = 10**_DIGITS
-"""Sums stay below it: Python writes no longer int as text, so the state could not be stored, and no single input would be to blame."""
+"""Sums stay below it, since Python writes no longer int as text. For such a state no single input would be to blame."""
 
 
 def states_of(aggregations: Declared, python_type: type | None) -> type[Any]:

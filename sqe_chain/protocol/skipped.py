@@ -62,7 +62,7 @@ def read_skipped(env: Environment, infos: Mapping[str, TopicInfo]) -> SkippedInp
         return SkippedInputs()
     logs = read_failed_logs(env.ports.log, flow.declared_name, info)
     records = sorted(
-        (one.dead for known in logs for one in known.letters.values()), key=lambda record: record.offset
+        (kept.dead for known in logs for kept in known.letters.values()), key=lambda record: record.offset
     )
     places = {(record.topic_id, record.partition) for record in records}
     return SkippedInputs(

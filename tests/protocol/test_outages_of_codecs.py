@@ -1,7 +1,7 @@
 """Goal: a codec or a function that cannot reach what it needs is waited for, as a store is; no record is skipped for it.
 
-A codec fails once at each of its calls, one after the other, wherever flows decode and encode: inputs, outputs, states, shuffles,
-windows, records that wait. The same run goes on, and its outputs and states are those of an undisturbed run.
+A codec fails once at each of its calls, one after the other. Flows decode and encode inputs, outputs, states, shuffles,
+windows, and records that wait. The same run goes on, and its outputs and states are those of an undisturbed run.
 """
 
 from __future__ import annotations

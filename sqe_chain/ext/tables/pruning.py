@@ -74,7 +74,7 @@ def bounds_in(statistics: str) -> dict[str, tuple[Any, Any]]:
 def _is_misread(largest: object) -> bool:
     """Whether a largest text may be larger than the log's reader gives it.
 
-    Up to 0.2 texts were escaped in the log. Of U+20BB7 delta-rs then makes U+10BB7, of which nobody knows that it was another one.
+    Version 0.2 escaped texts in the log. There delta-rs reads U+20BB7 as U+10BB7, and the difference is lost.
     """
     return isinstance(largest, str) and any(ord(letter) > _BASIC for letter in largest)
 
