@@ -144,8 +144,8 @@ class Writer(Protocol):
     def write(self, outputs: Sequence[Output]) -> None:
         """Send records; each partition receives its records in the order given, without holes.
 
-        Blocks while the client's buffer is full. A record whose time its topic does not accept, or at which it would delete the
-        record at once, gets the time of sending (`sqe_chain.ports.accepting.stamps`): what is sealed must be published, and read.
+        Blocks while the client's buffer is full. A record gets the time of sending (`sqe_chain.ports.accepting.stamps`) where
+        its topic does not accept its own time, or would delete it at once. What is sealed must be published, and read.
 
         Raises:
             OutputTooLarge: a record is larger than its topic accepts; it was not sent.

@@ -103,8 +103,8 @@ def check_durable(flow: CompiledFlow, infos: Topics, *, allowed: bool) -> list[s
     """Check that what is published and acknowledged survives the loss of one broker.
 
     Returns:
-        What is weak and accepted, and what topics delete early; also where there is no better setting: a single replica, or a broker of another make.
-        It is reported once, when the flow begins.
+        What is weak and accepted, and what topics delete early. A single replica, or a broker of another make, is named, too:
+        there is no better setting. It is reported once, when the flow begins.
 
     Raises:
         WeakDurability: an output topic has several replicas, but acknowledges a record that only one of them holds.

@@ -137,7 +137,7 @@ class World(System):
         self._ended(actor)
 
     def _forget(self, f: str) -> None:
-        """Retention takes the oldest dead-letter records, but none that an unfinished batch or release needs; nobody is paused that long."""
+        """Retention takes the oldest dead-letter records, but none that an unfinished batch or release needs. Nobody is paused until then."""
         if f == "S" or self.policy[f] != "dead_letter" or not self.forgets:
             return
         commits = self.log.committed(f, [(self.way[f][0], p) for p in range(self.parts[self.way[f][0]])])
