@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.metadata import version as version_of
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.markup import escape
@@ -33,6 +33,8 @@ COMMANDS = {
     "store": "store:app",
 }
 """Name -> module in this package, and its function, or its application of several commands."""
+_EXTRAS: Final = {"web": "web", "tables": "tables"}
+"""Name of a command in a wing -> the extra that installs what it needs; of others the one that has the commands."""
 
 
 def application(wanted: str | None = None) -> typer.Typer:
@@ -60,7 +62,7 @@ def _add(app: typer.Typer, name: str) -> None:
         module, _, attribute = COMMANDS[name].partition(":")
         _put(app, name, getattr(import_module(f"sqe_chain.cli.{module}"), attribute))
         return
-    loaded = load(COMMAND_POINTS, name, "cli")
+    loaded = load(COMMAND_POINTS, name, _EXTRAS.get(name, "cli"))
     try:
         trial = typer.Typer()
         _put(trial, name, loaded)

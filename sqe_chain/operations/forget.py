@@ -24,7 +24,8 @@ from sqe_chain.protocol.stored_plans import read_plan
 
 _STEP_MS = 200
 _UNKNOWN = Home(0, "", "", -1, "")
-_ATTEMPT = re.compile(r"\.again-[0-9]+$")
+ATTEMPT = re.compile(r"\.again-[0-9]+$")
+"""The end of the name under which a rebuild folds a flow."""
 _BLOCK = 64
 """Headers looked at together, beyond those that the last plan knows of."""
 
@@ -109,7 +110,7 @@ class ForgetFlow:
         own = self._check_own(record.readers)
         others = known_flows(home)
         names = {flow.name for flow in own} | {self.name}
-        attempts = [flow for flow in others if _ATTEMPT.sub("", flow.name) in names - {flow.name}]
+        attempts = [flow for flow in others if ATTEMPT.sub("", flow.name) in names - {flow.name}]
         layouts = [flow.plan.layout for flow in (*own, *attempts) if flow.plan is not None]
         self._check_log(layouts)
         begun = record.readers is not None and record.readers.forgotten
@@ -135,7 +136,7 @@ class ForgetFlow:
     def _forget_flow(self, flow: KnownFlow, claimed: Home, attempts: list[KnownFlow]) -> None:
         """Forget a flow that runs as one, or one reader, with its attempts at a rebuild. Its home record goes last."""
         home = self.stores[""]
-        again = [attempt for attempt in attempts if _ATTEMPT.sub("", attempt.name) == flow.name]
+        again = [attempt for attempt in attempts if ATTEMPT.sub("", attempt.name) == flow.name]
         for store in self.stores.values():
             stored = store.locations(flow.name)
             self._check_claim(flow.name, claimed)

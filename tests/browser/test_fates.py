@@ -1,4 +1,4 @@
-"""Goal: the page answers for one record of each fate what became of it, and a dead-letter record that was sent back counts once.
+"""Goal: the page answers for one record of each fate what became of it.
 
 Method: flows in memory to which each fate has happened; a browser asks the page for each record.
 """
@@ -14,9 +14,8 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from sqe_chain.testing import Rehearsal
 from tests.browser.test_page import browser, page
 from tests.unit.explain.test_trace import hours, records_of, republisher, run_chain, totals, waiting
-from tests.unit.web import test_pages
 from tests.unit.web.test_flow_page import page_of
-from tests.unit.web.test_pages import TOKEN, Client, client
+from tests.unit.web.test_pages import client
 
 pytestmark = pytest.mark.release
 
@@ -81,18 +80,3 @@ def test_of_a_record_that_waits_and_of_one_before_the_start(page: Any) -> None:
     late.run_until_caught_up()
     with page_of(late) as opened:
         assert shown_fate(page, opened.port, "numbers[0]@0") == "before start"
-
-
-def test_a_dead_letter_record_that_is_sent_back_twice_counts_once(
-    page: Any, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = client.get("/flows/totals/stages/total/keys/k1")["states"][0]["state"]
-    monkeypatch.setattr(test_pages, "REFUSED", None)  # the code is corrected
-    page.goto(f"http://127.0.0.1:{client.port}/#/dead-letters/totals")
-    for text in ("1 sent back,", "0 sent back,"):
-        page.fill("#token", TOKEN)
-        page.click("text=Send all back")
-        page.wait_for_selector(f"text={text}")
-    client.service.run_until_caught_up()
-    client.service.run_until_caught_up()
-    assert client.get("/flows/totals/stages/total/keys/k1")["states"][0]["state"] == before + 7

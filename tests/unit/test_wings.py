@@ -58,6 +58,19 @@ def test_a_wing_that_does_not_load_names_what_is_wrong(
         wings.load(wings.WINGS, "cut", "tables")
 
 
+@pytest.mark.parametrize(
+    ("command", "package", "extra"),
+    [("web", "starlette", "web"), ("web", "uvicorn", "web"), ("tables", "pyarrow", "tables")],
+)
+def test_a_command_names_the_extra_that_installs_what_it_needs(
+    command: str, package: str, extra: str
+) -> None:
+    program = f"import sys; sys.modules[{package!r}] = None; sys.argv = ['sqe-chain', {command!r}]; import sqe_chain.cli; sqe_chain.cli.main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"needs the package {package!r}: pip install 'sqe-chain[{extra}]'" in done.stderr
+
+
 @pytest.mark.parametrize("old", sorted(NEW))
 def test_an_old_name_is_the_module_itself_with_a_warning(old: str) -> None:
     sys.modules.pop(old, None)

@@ -1,1 +1,1 @@
-"""A wing: a page for operators, and states over HTTP. Without a token it changes nothing."""
+"""A wing: a page for operators, and states over HTTP. It changes nothing."""

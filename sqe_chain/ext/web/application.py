@@ -1,9 +1,8 @@
-"""The ASGI application: the page, its data, states over HTTP, and actions for those who have the token."""
+"""The ASGI application: the page, its data, and states over HTTP. It changes nothing."""
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
@@ -45,7 +44,6 @@ from sqe_chain.ext.web.openapi import OPENAPI
 from sqe_chain.ext.web.records import TopicRecords
 from sqe_chain.ext.web.runbook import entries
 from sqe_chain.ext.web.site import PAGE, Json, NotFound, Site, cursor_in
-from sqe_chain.operations.dead_letter_replay import DeadLetterReplay
 from sqe_chain.protocol.environment import Environment
 
 STATIC: Final = Path(__file__).with_name("static")
@@ -70,7 +68,6 @@ class Pages:
         site: what can be seen of flows and states.
         records: what can be seen of topics.
         environment: makes the environment of a loaded flow, to replay it.
-        token: for actions; empty: there are none.
         history: what is known of the service that runs beside the page; None: none does.
         closing: streams are to end.
     """
@@ -78,7 +75,6 @@ class Pages:
     site: Site
     records: TopicRecords
     environment: Callable[[str], Environment]
-    token: str = ""
     history: History | None = None
     closing: bool = False
     _tracing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -92,9 +88,7 @@ class Pages:
     async def flows(self, request: Request) -> Response:
         """All flows."""
         check_query(request)
-        return json_answer(
-            {"flows": await run_in_threadpool(self.site.list_flows), "actions": bool(self.token)}
-        )
+        return json_answer({"flows": await run_in_threadpool(self.site.list_flows)})
 
     async def flow(self, request: Request) -> Response:
         """One flow."""
@@ -112,8 +106,7 @@ class Pages:
 
     async def replays(self, request: Request) -> Response:
         """Which writers repeat records of a topic."""
-        replays = await run_in_threadpool(self.records.replays_in, request.path_params["topic"])
-        return json_answer({"replays": replays})
+        return json_answer(await run_in_threadpool(self.records.replays_in, request.path_params["topic"]))
 
     async def record(self, request: Request) -> Response:
         """One record."""
@@ -132,18 +125,6 @@ class Pages:
         if text is None:
             raise NotFound(f"the runbook has no entry {error!r}")
         return json_answer({"error": error, "text": text})
-
-    async def replay_dead_letters(self, request: Request) -> Response:
-        """Send the dead-letter records of a flow back to its inputs."""
-        self._check_token(request)
-        name = request.path_params["flow"]
-        flow, log = self.site.flows.get(name), self.site.log
-        if flow is None or not flow.dead_letters or log is None:
-            raise NotFound(f"flow {name!r} was not loaded, or has no dead-letter records")
-        result = await run_in_threadpool(DeadLetterReplay(flow, log, None).run)
-        return json_answer(
-            {"sent": result.sent, "known": result.known, "left": result.left, "lost": result.lost}
-        )
 
     # ------------------------------------------------------------------ states over HTTP
 
@@ -320,13 +301,6 @@ class Pages:
 
     # ------------------------------------------------------------------ the rest
 
-    def _check_token(self, request: Request) -> None:
-        if not self.token:
-            raise Asked(403, "this page only shows. Start it with --token-file to allow actions")
-        given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if not hmac.compare_digest(given.encode("latin-1"), self.token.encode()):
-            raise Asked(401, "the token is missing or wrong")
-
     async def openapi(self, request: Request) -> Response:
         """The description of this interface."""
         del request
@@ -356,7 +330,6 @@ def application(pages: Pages, hosts: tuple[str, ...] = LOOPBACK) -> Starlette:
         Route("/api/runbook/{error}", pages.runbook),
         Route(f"/api{flow}", pages.flow),
         Route(f"/api{flow}/dead-letters", pages.dead_letters),
-        Route(f"/api{flow}/dead-letters/replay", pages.replay_dead_letters, methods=["POST"]),
         Route(f"/api{flow}/why-not/{{topic:name}}/{{partition:whole}}/{{offset:whole}}", pages.why_not),
         Route(f"/api{stage}/trace/{{key:path}}", pages.trace),
         Route(f"{stage}/keys", pages.keys),

@@ -44,24 +44,22 @@ def web(
     host: Annotated[
         str, Option("Address of the page; by default this machine alone can ask.", "ADDRESS")
     ] = "127.0.0.1",
-    token_file: Annotated[
-        Path | None, Option("File with a token, which actions need. Without it the page only shows.", "FILE")
-    ] = None,
+    token_file: Annotated[Path | None, Option("Without effect: the page only shows.", "FILE")] = None,
     show_payloads: Annotated[bool, Option("Show the values of records.")] = False,
 ) -> None:
     """Serve a page that shows all flows of a store: their chain, positions, plans, keys, records and replays.
 
-    States are also served as JSON; see /openapi.json. The page is for this machine unless --host is given, and it changes nothing
-    unless --token-file is given.
+    States are also served as JSON; see /openapi.json. The page is for this machine unless --host is given, and it changes nothing.
     """
     flows = {flow.name: flow for flow in map(load_flow, targets or ())}
-    token = _token_in(token_file)
+    if token_file is not None:
+        ERR.print("--token-file: the page only shows now, and needs no token. Leave it out")
     log = None if kafka.kafka is None else open_log(kafka.kafka, kafka.kafka_config)
     stop = Stop()
     with (
         open_addresses(servers.urls()) as stores,
         signals(stop, lambda: None),
-        serve(log, stores, flows, host, port, token=token, show_payloads=show_payloads) as bound,
+        serve(log, stores, flows, host, port, show_payloads=show_payloads) as bound,
     ):
         ERR.print(f"the page is at http://{host}:{bound}/ (Ctrl-C ends it)")
         while not stop.wait(3_600):
@@ -76,7 +74,6 @@ def serve(
     host: str,
     port: int,
     *,
-    token: str = "",
     show_payloads: bool = False,
     history: History | None = None,
 ) -> Iterator[int]:
@@ -88,7 +85,6 @@ def serve(
         flows: flows that were loaded, by their names.
         host: address to listen at.
         port: port; 0: any that is free.
-        token: for actions; empty: there are none.
         show_payloads: whether values of records are shown.
         history: what is known of the service that runs beside the page, which is of the only loaded flow.
 
@@ -112,9 +108,7 @@ def serve(
         )
 
     hosts = LOOPBACK if host in {"127.0.0.1", "::1", "localhost"} else ("*",)
-    pages = Pages(
-        Site(log, stores, flows), TopicRecords(log, flows, show_payloads), environment, token, history
-    )
+    pages = Pages(Site(log, stores, flows), TopicRecords(log, flows, show_payloads), environment, history)
     with served(application(pages, hosts), host, port) as bound:
         try:
             yield bound
@@ -130,16 +124,3 @@ def beside_service(
     history = History()
     with serve(log, stores, {flow.name: flow}, host, port, history=history):
         yield history
-
-
-def _token_in(file: Path | None) -> str:
-    if file is None:
-        return ""
-    try:
-        token = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigurationError(f"--token-file {file}: {reason}. Expected a file with a token") from None
-    if len(token) < 16:  # noqa: PLR2004 - characters that nobody guesses
-        raise ConfigurationError(f"--token-file {file}: it has {len(token)} characters. Expected at least 16")
-    return token

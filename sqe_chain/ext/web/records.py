@@ -80,16 +80,18 @@ class TopicRecords:
             for block in self.log.read(Range(info.name, info.topic_id, partition, start, stop)):
                 yield from block
 
-    def replays_in(self, topic: str) -> list[Json]:
-        """Which writers have repeated records of a topic since it is watched."""
+    def replays_in(self, topic: str) -> Json:
+        """Which writers have repeated records of a topic, as far as it was read, and how many offsets were not read."""
         if self.log is None:
-            return []
+            return {"replays": [], "unread": None}
         if self._watch is None:
             self._watch = ReplayWatch(self.log)
-        return [
+        writers, unread = self._watch.look(topic)
+        replays = [
             {"writer": name, "records": writer.records, "newest_ms": writer.newest_ms, "first": writer.first}
-            for name, writer in sorted(self._watch.look(topic).items())
+            for name, writer in sorted(writers.items())
         ]
+        return {"replays": replays, "unread": unread}
 
     def dead_letters(self, flow: str, limit: int) -> Json:
         """The newest dead-letter records of a flow that was loaded, and how many there are of each error."""

@@ -8,7 +8,7 @@ from threading import Lock
 from sqe_chain.envelope.carrier import find_head, lane_and_position
 from sqe_chain.envelope.head import parse_chain
 from sqe_chain.errors import EnvelopeError
-from sqe_chain.ports import Log, Message, Range, TopicInfo
+from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
 
 FIRST_LOOK = 10_000
 """Records of each partition that are read when a topic is looked at for the first time."""
@@ -39,12 +39,16 @@ class WatchedTopic:
     Attributes:
         reached: (partition, lane) -> highest position.
         writers: "flow/output" -> what it has repeated.
+        begins: partition -> the first offset that was read.
+        unread: records before and after what was read, of all partitions, at the last look.
     """
 
     topic_id: bytes = b""
     next_offsets: dict[int, int] = field(default_factory=dict)
     reached: dict[tuple[int, int], bytes] = field(default_factory=dict)
     writers: dict[str, SeenWriter] = field(default_factory=dict)
+    begins: dict[int, int] = field(default_factory=dict)
+    unread: int = 0
 
 
 @dataclass(slots=True)
@@ -55,23 +59,35 @@ class ReplayWatch:
     _topics: dict[str, WatchedTopic] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
-    def look(self, topic: str) -> dict[str, SeenWriter]:
-        """Read what is new in a topic. Returns what each writer has repeated since the first look."""
+    def look(self, topic: str) -> tuple[dict[str, SeenWriter], int]:
+        """Read what is new in a topic.
+
+        A record whose original lies among the offsets that were not read looks like a new one.
+
+        Returns:
+            What each writer has repeated among the records that were read, and how many offsets of the topic were not read.
+        """
         info = self.log.describe([topic]).get(topic)
         if info is None:
-            return {}
+            return {}, 0
         with self._lock:
             watched = self._topics.setdefault(topic, WatchedTopic(info.topic_id))
             if watched.topic_id != info.topic_id:
                 watched = self._topics[topic] = WatchedTopic(info.topic_id)
-            for partition in range(min(info.partitions, MOST_PARTITIONS)):
-                self._read(info, partition, watched)
-            return dict(watched.writers)
+            watched.unread = 0
+            bounds = self.log.bounds([(info.name, partition) for partition in range(info.partitions)])
+            for (_, partition), bound in bounds.items():
+                if partition < MOST_PARTITIONS:
+                    self._read(info, partition, watched, bound)
+                first = watched.begins.get(partition, bound.stable_end)
+                last = watched.next_offsets.get(partition, bound.stable_end)
+                watched.unread += max(0, first - bound.begin) + max(0, bound.stable_end - last)
+            return dict(watched.writers), watched.unread
 
-    def _read(self, info: TopicInfo, partition: int, watched: WatchedTopic) -> None:
-        bounds = self.log.bounds([(info.name, partition)])[info.name, partition]
+    def _read(self, info: TopicInfo, partition: int, watched: WatchedTopic, bounds: Bounds) -> None:
         begin = watched.next_offsets.get(partition, bounds.stable_end - FIRST_LOOK)
         begin = max(bounds.begin, begin)
+        watched.begins.setdefault(partition, begin)
         end = min(bounds.stable_end, begin + MOST_RECORDS)
         if begin < end:
             for block in self.log.read(Range(info.name, info.topic_id, partition, begin, end)):

@@ -18,7 +18,7 @@ from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.holding import holder_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.operations.forget import KnownFlow, known_flow, known_flows
+from sqe_chain.operations.forget import ATTEMPT, KnownFlow, known_flow, known_flows
 from sqe_chain.ports import Bounds, Location, Log, StateStore, TopicPartition
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.stored_plans import kept_plans
@@ -63,8 +63,12 @@ class Site:
     def list_flows(self) -> list[Json]:
         """All flows that the metadata store knows, and those that were loaded."""
         known = {flow.name: flow for flow in known_flows(self.stores[""])} if "" in self.stores else {}
-        names = sorted({*known, *self.flows})
-        return [self._summary(name, known.get(name)) for name in names]
+        names = {*known, *self.flows}
+        # Attempts to rebuild a flow, and those under whose name its states are stored since, belong to it.
+        own = sorted(
+            name for name in names if name in self.flows or ATTEMPT.sub("", name) not in names - {name}
+        )
+        return [self._summary(name, known.get(name)) for name in own]
 
     def _summary(self, name: str, known: KnownFlow | None) -> Json:
         flow = self.flows.get(name)
@@ -131,7 +135,7 @@ class Site:
                 "inputs": [],
                 "plans": [],
                 "cells": [],
-                "skipped": [],
+                "skipped": None,
                 "last_error": None,
                 "away": None,
                 "open_plan": None,
@@ -262,7 +266,7 @@ class Site:
                 break
         page = keys[:limit]
         more = f"{page[-1][0]}:{page[-1][1].hex()}" if len(keys) > limit else None
-        return {"keys": [as_json(key) for _, key in page], "next": more, "longer": longer}
+        return {"keys": [key_as_json(key) for _, key in page], "next": more, "longer": longer}
 
     def state_of(self, flow: str, stage: str, key: bytes) -> Json:
         """The state of a key, with the plan that it belongs to and where the inputs were then."""
@@ -279,7 +283,7 @@ class Site:
         return {
             "flow": flow,
             "stage": stage,
-            "key": as_json(key),
+            "key": key_as_json(key),
             "plan": plan.number,
             "plan_id": plan.plan_id,
             "sealed_ms": plan.clock_ms,
@@ -293,6 +297,15 @@ class Site:
                 for state in stored.states
             ],
         }
+
+
+def key_as_json(key: bytes) -> object:
+    """A key for JSON, so that `key_named` finds this one by it: a text that would be read as bytes is given as bytes.
+
+    >>> key_as_json(b"robot-7"), key_as_json(b"0x41")
+    ('robot-7', {'hex': '30783431'})
+    """
+    return {"hex": key.hex()} if key.startswith(b"0x") else as_json(key)
 
 
 def _last_error(plans: Sequence[Plan]) -> Json | None:

@@ -166,4 +166,4 @@ def test_what_commands_explain_of_a_flow_that_never_ran(tmp_path: Path) -> None:
 
 def test_what_is_unknown_is_empty() -> None:
     assert Site(None, {}).list_flows() == []
-    assert TopicRecords(None).replays_in("numbers") == []
+    assert TopicRecords(None).replays_in("numbers") == {"replays": [], "unread": None}

@@ -1,7 +1,7 @@
 // The page. All text of others goes through textContent: nothing of it is ever read as HTML.
 const main = document.getElementById("main");
 const connection = document.getElementById("connection");
-const state = { flows: [], events: [], actions: false, rates: new Map() };
+const state = { flows: [], events: [], rates: new Map() };
 let source, tracing;
 
 const el = (name, attributes = {}, ...children) => {
@@ -78,6 +78,24 @@ function layers(flows) {
   return { column, before };
 }
 
+// The way of a line past all boxes: one that passes a column takes a row of it where no box is; one that leads back goes below all.
+function line(from, to, column, place, rows) {
+  const [x, y] = place.get(from), [u, v] = place.get(to), begin = [x + 180, y + 24], end = [u, v + 24];
+  if (column.get(to) <= column.get(from))
+    return { back: true, d: (below) => `M${begin} H${x + 195} V${below - 8} H${u - 15} V${v + 24} H${u}` };
+  const curve = ([a, b], [c, d]) => `C${a + 25} ${b} ${c - 25} ${d} ${c} ${d}`;
+  let d = `M${begin}`, at = begin;
+  for (let passed = column.get(from) + 1; passed < column.get(to); passed++) {
+    const row = rows.get(passed) || 0;
+    rows.set(passed, row + 1);
+    const entered = [20 + passed * 230, 44 + row * 74];
+    d += curve(at, entered);
+    at = [entered[0] + 180, entered[1]];
+    d += `H${at[0]}`;
+  }
+  return { back: false, d: d + curve(at, end) };
+}
+
 function map(flows) {
   const { column, before } = layers(flows), rows = new Map(), place = new Map();
   for (const [node, at] of [...column].sort()) {
@@ -85,13 +103,12 @@ function map(flows) {
     rows.set(at, row + 1);
     place.set(node, [20 + at * 230, 20 + row * 74]);
   }
-  const width = 220 + 230 * Math.max(0, ...column.values()), height = 30 + 74 * Math.max(1, ...rows.values());
+  const lines = [...before].flatMap(([to, parents]) => parents.map((from) => line(from, to, column, place, rows)));
+  const deepest = 30 + 74 * Math.max(1, ...rows.values());
+  const width = 220 + 230 * Math.max(0, ...column.values()), height = deepest + 12 * lines.filter((one) => one.back).length;
   const drawing = svg("svg", { class: "map", viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Flows and the topics between them" });
-  for (const [to, parents] of before)
-    for (const from of parents) {
-      const [x, y] = place.get(from), [u, v] = place.get(to);
-      drawing.append(svg("path", { d: `M${x + 180} ${y + 24} C${x + 205} ${y + 24} ${u - 25} ${v + 24} ${u} ${v + 24}` }));
-    }
+  let below = deepest;
+  for (const one of lines) drawing.append(svg("path", { d: one.back ? one.d(below += 12) : one.d }));
   for (const [node, [x, y]] of place) {
     const name = node.slice(2), flow = node[0] === "f" ? flows.find((one) => one.name === name) : null;
     const group = svg("g", { class: flow ? "flow" : "topic", transform: `translate(${x} ${y})` });
@@ -114,7 +131,7 @@ function map(flows) {
 
 function drawFlows() {
   const flows = state.flows;
-  show("Flows",
+  return ["Flows",
     flows.length ? map(flows) : el("p", {}, "No flow was found in the given store, and none was named."),
     el("h2", {}, "All flows"),
     table("All flows", ["flow", "status", "plan", "sealed (UTC)", "lag", "reads", "writes"],
@@ -124,7 +141,7 @@ function drawFlows() {
     state.events.length ? table("Newest events", ["event", "details"], state.events.slice(-12).reverse().map((event) => {
       const { event: name, ...rest } = event;
       return [name, el("span", { class: "mono" }, json(rest).slice(0, 300))];
-    })) : null);
+    })) : null];
 }
 
 // ------------------------------------------------------------------ one flow
@@ -169,9 +186,9 @@ const lastError = (error) => error
 async function drawFlow(name) {
   const flow = await get(`/api/flows/${enc(name)}`);
   const topics = [...new Set(flow.inputs.map((input) => input.topic))].slice(0, 20);
-  const replays = await Promise.all(topics.map((topic) => get(`/api/topics/${enc(topic)}/replays`).then((found) => found.replays.map((one) => ({ topic, ...one })), () => [])));
+  const replays = await Promise.all(topics.map((topic) => get(`/api/topics/${enc(topic)}/replays`).then((found) => ({ ...found, replays: found.replays.map((one) => ({ topic, ...one })) }), () => ({ replays: [], unread: null }))));
   const plans = [...flow.plans].reverse(), most = Math.max(1, ...plans.map((plan) => plan.records));
-  show(`Flow ${name}`,
+  return [`Flow ${name}`,
     facts([["status", status(flow)], ["last plan", flow.plan ?? "-"], ["sealed (UTC)", time(flow.sealed_ms)], ["lag", number(flow.lag)], ["claims so far", number(flow.claims)],
       ["open plan", flow.open_plan === null ? "none" : number(flow.open_plan)], ["throughput", throughput(flow.plans)]]),
     flow.away ? el("p", { class: "bad", role: "alert" }, `${flow.away} Positions and lag are unknown.`) : null,
@@ -185,12 +202,21 @@ async function drawFlow(name) {
     el("h2", {}, "Inputs"),
     table("Inputs", ["partition", "position", "log", "lag", "newest (UTC)"], flow.inputs.slice(0, 200).map((input) => [`${input.topic}[${input.partition}]`, number(input.position), input.end === null ? "" : `${number(input.begin)} to ${number(input.end)}`, number(input.lag), time(input.newest_ms)])),
     el("h2", {}, "Replays, by the writer that published them again"),
-    table("Replays", ["topic", "published again by", "records", "newest record (UTC)", "first"], replays.flat().map((one) => [one.topic, one.writer, number(one.records), time(one.newest_ms), el("a", { href: `#/record/${enc(one.first)}` }, one.first)]), "No writer has repeated itself in the newest records, nor since this page is open."),
+    table("Replays", ["topic", "published again by", "records", "newest record (UTC)", "first"], replays.flatMap((found) => found.replays).map((one) => [one.topic, one.writer, number(one.records), time(one.newest_ms), el("a", { href: `#/record/${enc(one.first)}` }, one.first)]), replaysUnknown(replays) ?? "No writer has repeated itself."),
+    replays.some((found) => found.replays.length) && replaysUnknown(replays) ? el("p", { class: "dim" }, replaysUnknown(replays)) : null,
     el("h2", {}, "Stages"),
     table("Stages", ["stage", "kind", "type", "cells", "at the last plan", "written in part", "lost"], flow.cells.map((cell) => [el("a", { href: `#/stage/${enc(name)}/${enc(cell.stage)}` }, cell.stage), cell.kind, cell.type, number(cell.cells), number(cell.at_plan), number(cell.open), cell.lost ? el("span", { class: "bad" }, number(cell.lost)) : "0"])),
     el("h2", {}, "Skipped, by reason"),
-    table("Skipped", ["error", "records"], flow.skipped.map((skip) => [skip.error, number(skip.count)])),
-    flow.loaded ? el("p", {}, el("a", { href: `#/dead-letters/${enc(name)}` }, "Dead-letter records")) : null);
+    flow.skipped === null ? el("p", { class: "dim" }, "Unknown here: this flow seals no plans. Its dead-letter records are those that it has skipped.")
+      : table("Skipped", ["error", "records"], flow.skipped.map((skip) => [skip.error, number(skip.count)]), `None in the plans that the store keeps (${number(flow.plans.length)}).`),
+    flow.loaded ? el("p", {}, el("a", { href: `#/dead-letters/${enc(name)}` }, "Dead-letter records")) : null];
+}
+
+// What cannot be known of replays, because not all of the topics was read; null: all of it was.
+function replaysUnknown(found) {
+  if (found.some((one) => one.unread === null)) return "Not all topics could be read, so nobody knows whether a writer has repeated itself there.";
+  const unread = found.reduce((sum, one) => sum + one.unread, 0);
+  return unread ? `${number(unread)} records were not read. What repeats one of those is not found; among the others none more repeats itself.` : null;
 }
 
 // ------------------------------------------------------------------ stages and keys
@@ -205,20 +231,20 @@ async function drawStage(flow, stage, query) {
       page.longer ? el("p", { class: "dim" }, `${number(page.longer)} keys are too long for this page; sqe-chain state shows them.`) : "",
       page.next ? el("button", { type: "button", onclick: () => load(page.next) }, "More keys") : "");
   };
-  show(`Stage ${stage} of ${flow}`,
-    el("form", { onsubmit: (event) => { event.preventDefault(); load(); } }, el("label", { for: "prefix" }, "Keys that begin with", prefix), el("button", {}, "Search")), list);
   await load();
+  return [`Stage ${stage} of ${flow}`,
+    el("form", { onsubmit: (event) => { event.preventDefault(); load(); } }, el("label", { for: "prefix" }, "Keys that begin with", prefix), el("button", {}, "Search")), list];
 }
 
 async function drawKey(flow, stage, key) {
   const found = await get(`/flows/${enc(flow)}/stages/${enc(stage)}/keys/${keyPath(key)}`);
   const result = el("div", { "aria-live": "polite" });
   const button = el("button", { type: "button", onclick: () => traceKey(flow, stage, key, button, result) }, "Trace");
-  show(`Key ${key}`,
+  return [`Key ${keyText(found.key)}`,
     facts([["flow", flow], ["stage", stage], ["plan", number(found.plan)], ["sealed (UTC)", time(found.sealed_ms)]]),
     el("h2", {}, "State"),
     ...found.states.map((one) => el("div", {}, one.window ? el("p", {}, `${time(one.window[0])} to ${time(one.window[1])}, ${one.final ? "final" : "open"}`) : null, el("pre", { tabindex: "0" }, json(one.state, 2)))),
-    el("p", {}, button, " Reads the topics again and shows which records made this state."), result);
+    el("p", {}, button, " Reads the topics again and shows which records made this state."), result];
 }
 
 // Each event of a stream of server-sent events. EventSource hides why a stream is refused.
@@ -294,26 +320,18 @@ async function drawRecord(text) {
       }
     } catch (error) { fill(result, el("p", { class: "bad", role: "alert" }, error.message)); }
   };
-  show("Record", el("form", { onsubmit: (event) => { event.preventDefault(); location.hash = `#/record/${enc(input.value.trim())}`; if (input.value.trim() === text) look(); } }, el("label", { for: "record" }, "Topic, partition and offset", input), el("button", {}, "Show")), result);
-  if (text) await look();
+  if (text) look();  // it shows its own errors
+  return ["Record", el("form", { onsubmit: (event) => { event.preventDefault(); location.hash = `#/record/${enc(input.value.trim())}`; if (input.value.trim() === text) look(); } }, el("label", { for: "record" }, "Topic, partition and offset", input), el("button", {}, "Show")), result];
 }
 
 // ------------------------------------------------------------------ dead-letter records
 
 async function drawDeadLetters(flow) {
-  const found = await get(`/api/flows/${enc(flow)}/dead-letters?limit=100`), outcome = el("p", { role: "status" });
-  const token = el("input", { id: "token", type: "password", autocomplete: "off" });
-  const replay = async (event) => {
-    event.preventDefault();
-    const answer = await fetch(`/api/flows/${enc(flow)}/dead-letters/replay`, { method: "POST", headers: { Authorization: `Bearer ${token.value}` } });
-    const body = await answer.json();
-    outcome.textContent = answer.ok ? `${body.sent} sent back, ${body.known} were sent before, ${body.left} stay` : body.text;
-  };
-  show(`Dead-letter records of ${flow}`,
+  const found = await get(`/api/flows/${enc(flow)}/dead-letters?limit=100`);
+  return [`Dead-letter records of ${flow}`,
     facts(Object.entries(found.reasons).map(([error, count]) => [error, number(count)])),
-    state.actions ? el("form", { onsubmit: replay }, el("label", { for: "token" }, "Token", token), el("button", {}, "Send all back")) : el("p", { class: "dim" }, "This page only shows. Start it with --token-file to send records back."),
-    outcome,
-    table("Dead-letter records", ["at", "time (UTC)", "key", "was read at", "error", "text"], found.records.reverse().map((one) => [one.at, time(one.timestamp_ms), keyText(one.key), one.record ?? "", one.error ?? "", one.text ?? ""])));
+    el("p", { class: "dim" }, "This page only shows. What was decided about these records, and what can be done with them: ", el("code", {}, "sqe-chain failed list MODULE:FLOW")),
+    table("Dead-letter records", ["at", "time (UTC)", "key", "was read at", "error", "text"], found.records.reverse().map((one) => [one.at, time(one.timestamp_ms), keyText(one.key), one.record ?? "", one.error ?? "", one.text ?? ""]))];
 }
 
 // ------------------------------------------------------------------ the runbook
@@ -321,24 +339,40 @@ async function drawDeadLetters(flow) {
 async function drawRunbook(error) {
   const { text } = await get(`/api/runbook/${enc(error)}`);
   const plain = (part) => part.replace(/\[([^\]]*)\]\([^)]*\)/g, "$1").replace(/[`*]/g, "");
-  show(`Runbook: ${error}`, ...text.split(/^```\w*$/m).flatMap((part, index) =>
-    index % 2 ? [el("pre", { tabindex: "0" }, part.trim())] : part.split(/\n\s*\n/).filter((one) => one.trim()).map((one) => el("p", {}, plain(one).trim()))));
+  return [`Runbook: ${error}`, ...text.split(/^```\w*$/m).flatMap((part, index) =>
+    index % 2 ? [el("pre", { tabindex: "0" }, part.trim())] : part.split(/\n\s*\n/).filter((one) => one.trim()).map((one) => el("p", {}, plain(one).trim())))];
 }
 
 // ------------------------------------------------------------------ routes and live data
 
+let asked = 0, shown = 0;
+
+async function draw(hash) {
+  const [path, query = ""] = hash.slice(2).split("?"), parts = path.split("/").map(decodeURIComponent);
+  if (parts[0] === "flow") return drawFlow(parts[1]);
+  if (parts[0] === "stage") return drawStage(parts[1], parts[2], new URLSearchParams(query));
+  if (parts[0] === "key") return drawKey(parts[1], parts[2], parts.slice(3).join("/"));
+  if (parts[0] === "record") return drawRecord(parts[1]);
+  if (parts[0] === "runbook") return drawRunbook(parts[1]);
+  if (parts[0] === "dead-letters") return drawDeadLetters(parts[1]);
+  return drawFlows();
+}
+
+// Show the page that the address names. An answer for a page that was left, or older than what is shown, is dropped.
 async function route(moved) {
-  const [path, query = ""] = location.hash.slice(2).split("?"), parts = path.split("/").map(decodeURIComponent);
+  const hash = location.hash, mine = ++asked;
+  const isOld = () => location.hash !== hash || mine < shown;
   tracing?.abort();
   try {
-    if (parts[0] === "flow") await drawFlow(parts[1]);
-    else if (parts[0] === "stage") await drawStage(parts[1], parts[2], new URLSearchParams(query));
-    else if (parts[0] === "key") await drawKey(parts[1], parts[2], parts.slice(3).join("/"));
-    else if (parts[0] === "record") await drawRecord(parts[1]);
-    else if (parts[0] === "runbook") await drawRunbook(parts[1]);
-    else if (parts[0] === "dead-letters") await drawDeadLetters(parts[1]);
-    else drawFlows();
-  } catch (error) { failed(error); }
+    const content = await draw(hash);
+    if (isOld()) return;
+    shown = mine;
+    show(...content);
+  } catch (error) {
+    if (isOld()) return;
+    shown = mine;
+    failed(error);
+  }
   if (moved) main.focus();
 }
 
@@ -354,14 +388,13 @@ function listen() {
     }
     Object.assign(state, { flows: found.flows, events: found.events ?? [] });
     const name = location.hash.slice(2).split("/")[0];
-    if (name === "") drawFlows();
-    else if (name === "flow") route(false);
+    if (name === "" || name === "flow") route(false);
   });
   source.onerror = () => { connection.textContent = "not connected, trying again"; };
 }
 
 addEventListener("hashchange", () => route(true));
-const begun = await get("/api/flows").catch((error) => ({ flows: [], actions: false, error }));
+const begun = await get("/api/flows").catch((error) => ({ flows: [], error }));
 Object.assign(state, begun);
 await route(false);
 listen();
