@@ -69,7 +69,7 @@ def test_of_commands_at_once_the_first_decides_and_each_record_counts_once_or_ne
 
     log = KafkaLog(kafka)
     log.create_topic(f"{name}.raw", 2)
-    producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True})
+    producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True, "max.in.flight": 1})
     for number in range(COUNT):
         word = json.dumps({"key": f"k{number % 4}", "text": str(number)})
         producer.produce(f"{name}.raw", word, key=f"k{number % 4}", partition=number % 2)
