@@ -1,7 +1,7 @@
 """Failed records of a flow with plans: what waits in its store, what it has skipped, and its dead-letter records.
 
 Parked records are released by a batch of the flow with a plan of its own. Dead-letter records are sent back to where the flow has
-read them, as messages that it counts once.
+read them, as messages that it counts once; their topic is the log of what was decided.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from sqe_chain.features.parking import Parking
 from sqe_chain.features.readers import read_record
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.operations.dead_letter_progress import Progress
-from sqe_chain.operations.dead_letter_replay import DeadLetterReplay
-from sqe_chain.operations.dead_letters import Selection
+from sqe_chain.operations.dead_letters import DeadLetterTargets
 from sqe_chain.operations.failed import (
     UNDECIDED,
     DiscardResult,
@@ -23,13 +21,15 @@ from sqe_chain.operations.failed import (
     ReleaseResult,
     undecided,
 )
+from sqe_chain.operations.failed_letters import FailedLetters
 from sqe_chain.operations.parked import ParkedResult, ParkedWork
+from sqe_chain.operations.sending_back import sending_back
 from sqe_chain.operations.skipped_inputs import discarded_at, skipped_in_plans
 from sqe_chain.ports import Log, StateStore
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.stored_plans import plan_of_a_run
-from sqe_chain.task.failed_log import FailedStatus, read_failed_logs
+from sqe_chain.task.failed_log import FailedStatus
 from sqe_chain.task.parking import ParkedRecord
 
 
@@ -71,34 +71,21 @@ def record_of(parked: ParkedRecord) -> FailedRecord:
 
 
 def _letters(flow: CompiledFlow, log: Log) -> Iterator[FailedRecord]:
-    topic = flow.dead_letter_topic
-    info = log.describe([topic]).get(topic)
-    if info is None:
-        return
-    tps = [(topic, partition) for partition in range(info.partitions)]
-    commits = log.committed(DeadLetterReplay(flow, log).group, tps)
-    for known in read_failed_logs(log, flow.declared_name, info):
-        sent = Progress.of(commits.get((topic, known.partition)), info.topic_id, known.begin)
-        for identity, letter in known.letters.items():
-            dead, offset = letter.dead, letter.message.offset()
-            done = sent.has(offset)
-            status: FailedStatus = "open" if dead.readable else "unreadable"
-            if done:  # what cannot be read is passed over
-                status = "released" if dead.readable else "discarded"
-            yield FailedRecord(
-                dead.topic,
-                dead.topic_id,
-                dead.partition,
-                dead.offset,
-                *identity,
-                status,
-                dead.error,
-                dead.text,
-                letter.message.key(),
-                dead.timestamp_ms,
-                "sent back or passed over" if done else "",
-                f"{topic}[{known.partition}]@{offset}",
-            )
+    """Its dead-letter records, if it has any."""
+    if flow.dead_letter_topic in log.describe([flow.dead_letter_topic]):
+        yield from _letters_of(flow, log, lambda: 0, str).list()
+
+
+def _letters_of(
+    flow: CompiledFlow,
+    log: Log,
+    now_ms: Callable[[], int],
+    new_name: Callable[[], str],
+    stopped: Callable[[], bool] = lambda: False,
+) -> FailedLetters:
+    """What decides about its dead-letter records: they are sent back, so the flow counts them by a plan of its own."""
+    targets = DeadLetterTargets(flow, log.describe(flow.input_topics))
+    return FailedLetters(flow, log, now_ms, new_name, stopped, sending_back(targets))
 
 
 @dataclass(slots=True)
@@ -129,12 +116,10 @@ class FailedInPlans:
             result.released, result.outputs = parked.done, parked.outputs
             result.again, result.stuck = parked.again, parked.stuck
         if self._has_letters(selection):
-            replay = DeadLetterReplay(
-                self.env.flow, self.env.ports.log, selection=_of_letters(selection)
-            ).run()
-            result.released += replay.sent
-            result.stuck += replay.left
-            for place, reason in replay.reasons:
+            sent = self._decisions().release(selection)
+            result.released += sent.released
+            result.stuck += sent.again + sent.stuck
+            for place, reason in sent.reasons:
                 result.note(place, reason)
         result.left = undecided(self._list())
         return result
@@ -143,14 +128,12 @@ class FailedInPlans:
         """Let the selected records never count.
 
         Raises:
-            ConfigurationError, Superseded, ServiceStopped: as `ParkedWork` and `DeadLetterReplay.discard`.
+            ConfigurationError, Superseded, ServiceStopped: as `ParkedWork` and `FailedLetters.discard`.
         """
         parked = self._parked(selection, discards=True)
         count = 0 if parked is None else parked.done
         if self._has_letters(selection):
-            chosen = sum(record.status in UNDECIDED for record in self._letters(selection))
-            DeadLetterReplay(self.env.flow, self.env.ports.log, selection=_of_letters(selection)).discard()
-            count += chosen
+            count += self._decisions().discard(selection).discarded
         return DiscardResult(count, undecided(self._list()))
 
     def beat(self) -> bool:
@@ -170,21 +153,12 @@ class FailedInPlans:
     def _has_letters(self, selection: FailedSelection) -> bool:
         return not self.stopped() and any(record.status in UNDECIDED for record in self._letters(selection))
 
+    def _decisions(self) -> FailedLetters:
+        env = self.env
+        return _letters_of(env.flow, env.ports.log, env.clock.now_ms, env.new_run_id, self.stopped)
+
     def _letters(self, selection: FailedSelection) -> Iterator[FailedRecord]:
         return (record for record in _letters(self.env.flow, self.env.ports.log) if selection(record))
 
     def _list(self) -> Iterator[FailedRecord]:
         return list_in_plans(self.env.flow, self.env.ports.home, self.env.ports.log)
-
-
-def _of_letters(selection: FailedSelection) -> Selection:
-    """The same selection of dead-letter records."""
-    return Selection(
-        error=selection.error,
-        key=selection.key,
-        no_key=selection.no_key,
-        topic=selection.topic,
-        since_ms=selection.since_ms,
-        until_ms=selection.until_ms,
-        places=None if selection.places is None else tuple(sorted(selection.places)),
-    )

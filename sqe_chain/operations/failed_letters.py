@@ -23,7 +23,7 @@ from sqe_chain.operations.failed import (
     FailedSelection,
     ReleaseResult,
 )
-from sqe_chain.operations.processing_letters import LettersMade, place_of, process_letters
+from sqe_chain.operations.processing_letters import LettersMade, Processing, place_of, process_letters
 from sqe_chain.operations.replayed_before import forget_replayed, read_replayed
 from sqe_chain.ports import Log, TopicInfo
 from sqe_chain.protocol import inputs
@@ -53,9 +53,10 @@ class FailedLetters:
         now_ms: gives the time, in milliseconds since 1970.
         new_name: gives a random name, unique for each release and discard.
         stopped: whether to end before anything more is decided.
+        process: makes what a release publishes; in a flow with plans it sends records back to where the flow read them.
 
     Raises:
-        ConfigurationError: the flow has stages or reads files, so its plans know these records.
+        ConfigurationError: the flow has stages or reads files, so it cannot process records outside its plans.
     """
 
     flow: CompiledFlow
@@ -63,11 +64,12 @@ class FailedLetters:
     now_ms: Callable[[], int]
     new_name: Callable[[], str]
     stopped: Callable[[], bool] = lambda: False
+    process: Processing = process_letters
     _made: dict[str, LettersMade] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse a flow with plans: a decision that only the topic has would be one of two."""
-        if self.flow.keeps_plans:
+        if self.flow.keeps_plans and self.process is process_letters:
             raise ConfigurationError(
                 f"flow {self.flow.name!r} keeps plans, which know what it has skipped. Expected a flow without stages and files"
             )
@@ -213,8 +215,11 @@ class FailedLetters:
     def _reason_stuck(self, letter: Letter, described: dict[str, TopicInfo]) -> str:
         """Why a record cannot be processed as the flow would have processed it; empty: it can be."""
         dead = letter.dead
-        if self.flow.source_of[dead.topic] is None:
+        source = self.flow.source_of[dead.topic]
+        if source is None:
             return f"the flow does not read {dead.topic!r} any more"
+        if source.files is not None:
+            return f"it is row {dead.offset} of a file ({dead.topic}), which is read from files only; put what is right into another file"
         info = described.get(dead.topic)
         if info is None or info.topic_id != dead.topic_id:
             return f"{dead.topic!r} was created again since the flow read it"
@@ -233,7 +238,7 @@ class FailedLetters:
         decision = Decision(self.flow.declared_name, "release", (), by=name, clock_ms=clock_ms)
         made = None
         while batch:  # bounded: each round has fewer records
-            made = process_letters(self.flow, batch, decision, described)
+            made = self.process(self.flow, batch, decision, described)
             if not made.failed:
                 break
             for letter in batch:
@@ -267,7 +272,7 @@ class FailedLetters:
                 f"{len(decision.letters)} dead-letter records are gone. Expected retention to keep them. Some of them may have been "
                 "published; readers that must know count again from the inputs"
             ).at(known.topic, known.partition)
-        made = process_letters(self.flow, sorted(letters, key=place_of), decision, {})
+        made = self.process(self.flow, sorted(letters, key=place_of), decision, {})
         if made.failed or made.digest != decision.digest:
             self._refuse(known, at, made)
         return made

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import groupby
+from typing import Protocol
 
 from sqe_chain.engines.task import not_ending
 from sqe_chain.envelope.marks import PartitionMarks
@@ -33,6 +34,20 @@ class LettersMade:
     outputs: list[Output]
     digest: str
     failed: dict[tuple[str, int, int], str]
+
+
+class Processing(Protocol):
+    """Makes what a release publishes of dead-letter records; the same each time."""
+
+    def __call__(
+        self,
+        flow: CompiledFlow,
+        letters: Sequence[Letter],
+        decision: Decision,
+        described: Mapping[str, TopicInfo],
+        /,
+    ) -> LettersMade:
+        """What they give; arguments as `process_letters`."""
 
 
 def process_letters(
@@ -73,7 +88,7 @@ def process_letters(
         (skipped.topic, skipped.partition, skipped.offset): f"{skipped.error}: {skipped.text}"
         for skipped in report.excluded
     }
-    return LettersMade(outputs, _digest_of(outputs), failed)
+    return LettersMade(outputs, digest_of(outputs), failed)
 
 
 def place_of(letter: Letter) -> tuple[str, int, int]:
@@ -104,7 +119,7 @@ def parked_record(letter: Letter) -> ParkedRecord:
     )
 
 
-def _digest_of(outputs: Sequence[Output]) -> str:
+def digest_of(outputs: Sequence[Output]) -> str:
     """A digest of all outputs in their order."""
     digest = blake2b(digest_size=16)
     for output in outputs:

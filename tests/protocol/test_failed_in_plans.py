@@ -1,0 +1,91 @@
+"""Goal: each dead-letter record of a flow with stages counts once, or never, whatever operators do at once.
+
+Method: words fail in a fold's map, the code is corrected, and a second operator works while the first one is paused, at each of its calls.
+"""
+
+from __future__ import annotations
+
+import pytest
+from google.protobuf.wrappers_pb2 import StringValue
+
+from sqe_chain.flow import Flow
+from sqe_chain.operations.failed import FailedSelection
+from sqe_chain.operations.failed_in_plans import FailedInPlans
+from sqe_chain.protocol.settings import Settings
+from sqe_chain.testing import Rehearsal
+from sqe_chain.testing.faults import Crash
+from tests.support.word_flows import append_word, same_key, stored_words, word
+
+WORDS = ["ant", "bee", "cow", "dog"]
+
+
+class Counting:
+    """A flow that has skipped two words, with corrected code."""
+
+    def __init__(self) -> None:
+        broken = {"bee", "dog"}
+
+        def check(value: StringValue) -> StringValue:
+            if value.value in broken:
+                raise ValueError(value.value)
+            return value
+
+        flow = Flow("counting", poison="dead_letter", state_partitions=1)
+        flow.source("words", StringValue).map(check).aggregate(
+            "all", key=same_key, state=StringValue, fold=append_word
+        )
+        self.rehearsal = Rehearsal(flow, settings=Settings(max_excluded_share=1.0))
+        for text in WORDS:
+            self.rehearsal.feed("words", word(text), key=text)
+        self.rehearsal.run_until_caught_up()
+        broken.clear()
+
+    def operator(self) -> FailedInPlans:
+        return FailedInPlans(self.rehearsal._environment(None))
+
+    def statuses(self) -> dict[str, str]:
+        return {str(record.key, "utf-8"): record.status for record in self.operator()._list() if record.key}
+
+    def counted(self) -> list[str]:
+        self.rehearsal.service = None
+        self.rehearsal.run_until_caught_up()
+        return sorted(stored_words(self.rehearsal, "all")["all"].split())
+
+
+@pytest.mark.parametrize("second", ["release", "discard"])
+def test_of_two_operators_the_first_one_decides(second: str) -> None:
+    for number in range(1000):
+        counting = Counting()
+        done = list[object]()
+
+        def meanwhile(own: Counting = counting, to: list[object] = done) -> None:
+            operator = own.operator()
+            decide = operator.release if second == "release" else operator.discard
+            to.append(decide(FailedSelection(key="bee")))
+
+        counting.rehearsal.meanwhile(meanwhile, of="broker", at=number)
+        counting.operator().release()
+        counting.rehearsal.cancel()
+        statuses = counting.statuses()
+        assert statuses["dog"] == "released"
+        expected = [text for text in WORDS if text != "bee" or statuses["bee"] == "released"]
+        assert counting.counted() == expected, (number, statuses)
+        if not done:
+            assert number > 10
+            return
+    raise AssertionError("no end")
+
+
+def test_killed_at_every_call_and_repeated_each_counts_once() -> None:
+    for number in range(1000):
+        counting = Counting()
+        counting.rehearsal.crash_at_call(number, of="broker")
+        try:
+            counting.operator().release()
+        except Crash:
+            counting.operator().release()
+            assert counting.counted() == WORDS
+        else:
+            assert number > 10
+            return
+    raise AssertionError("no end")
