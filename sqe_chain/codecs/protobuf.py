@@ -152,7 +152,7 @@ class Protobuf(Codec[M]):
     def misread(self, was: str, shape: Mapping[str, str]) -> str:
         if codec_name(was) != self.name:
             return f"it was {was}, now it is the protobuf type {self.type_name}"
-        return misread(shape, self.shape(), (was, self.type_name))
+        return misread(shape, cast("Descriptor", self.python_type.DESCRIPTOR), was)
 
 
 @cache

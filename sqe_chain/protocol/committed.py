@@ -29,7 +29,14 @@ from sqe_chain.protocol.begun import BegunBatch, last_link
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.inputs import METADATA_LENGTH, decode_marks, encode_marks, moved_by, parse_metadata
-from sqe_chain.protocol.layout import behind_stages, by_name, by_partition
+from sqe_chain.protocol.layout import (
+    TypeLayout,
+    behind_stages,
+    by_name,
+    by_partition,
+    check_read_type,
+    read_type,
+)
 from sqe_chain.protocol.plan import Plan, Section, left_by
 from sqe_chain.task.reading import check_read_id
 
@@ -109,11 +116,13 @@ class EnteredInputs:
         inputs: where each of them is read from.
         fresh: those without a commit.
         recreated: topics without envelopes that were created again, and are read from their beginning.
+        retyped: partitions that were read to their ends as another type.
     """
 
     inputs: dict[TopicPartition, InputProgress] = field(default_factory=dict)
     fresh: list[TopicPartition] = field(default_factory=list)
     recreated: Recreated = field(default_factory=dict)
+    retyped: list[TopicPartition] = field(default_factory=list)
 
 
 def enter(
@@ -135,6 +144,8 @@ def enter(
         known_id = str(parse_metadata(commit).get("topic_id", info.topic_id.hex()))
         if commit is not None and not same_inputs.is_new_root(flow, tp[0], known_id, info):
             entered.inputs[tp] = _progress_at(flow, tp, commit, known_id, info, bound)
+            if _is_retyped(flow, tp, commit, bound):
+                entered.retyped.append(tp)
             continue
         if commit is not None:
             entered.recreated.setdefault((tp[0], known_id), {})[tp] = commit.offset
@@ -310,6 +321,25 @@ def _progress_at(
     )
 
 
+def _is_retyped(flow: CompiledFlow, tp: TopicPartition, commit: Commit, bound: Bounds) -> bool:
+    """Whether a partition was read to its end as another type. If there is a rest, it has to be readable as both.
+
+    Raises:
+        ChangedType: it is not.
+    """
+    known = parse_metadata(commit).get("type")
+    if not isinstance(
+        known, list
+    ):  # it did not fit, payloads name their types, or an older release committed
+        return False
+    kind, name, shape = known
+    was = TypeLayout(kind, name, shape)
+    if commit.offset < bound.stable_end:
+        check_read_type(flow, tp[0], was)
+        return False
+    return was != read_type(flow, tp[0])
+
+
 def _check_outputs(flow: CompiledFlow, meta: dict[str, object]) -> None:
     known = meta.get("outputs")
     if not isinstance(known, dict):
@@ -330,13 +360,17 @@ def _metadata(flow: CompiledFlow, topic_id: bytes, leader_epoch: int) -> dict[st
 
 
 def commit_of(flow: CompiledFlow, progress: InputProgress) -> Commit:
-    """The commit of a progress, with marks where they fit; without them the next run enters in the middle.
+    """The commit of a progress, with marks where they fit; without them the next run enters in the middle. The type comes along where it fits.
 
     Raises:
         TooManyLanes: they do not fit, and the flow cannot do without them.
     """
     known = _metadata(flow, progress.topic_id, progress.epoch) | _moved(progress)
-    metadata = json.dumps(known | {"marks": encode_marks(progress.marks)})
+    marked = known | {"marks": encode_marks(progress.marks)}
+    typed = json.dumps(marked | _type_read(flow, progress.marks.topic))
+    if len(typed) <= METADATA_LENGTH:
+        return Commit(progress.offset, typed)
+    metadata = json.dumps(marked)
     if len(metadata) > METADATA_LENGTH:  # what can be done without goes first
         if progress.begun is not None and progress.begun.ends:
             return commit_of(flow, replace(progress, begun=replace(progress.begun, ends={})))
@@ -353,6 +387,12 @@ def commit_of(flow: CompiledFlow, progress: InputProgress) -> Commit:
             "which readers of SQE's record keys cannot notice. Give the flow a stage: then a store keeps its marks"
         ).at(progress.marks.topic)
     return Commit(progress.offset, metadata if len(metadata) <= METADATA_LENGTH else json.dumps(known))
+
+
+def _type_read(flow: CompiledFlow, topic: str) -> dict[str, object]:
+    """The type as which a topic is read, to notice one that would read the rest of it wrongly."""
+    own = read_type(flow, topic)
+    return {"type": [own.kind, own.name, own.shape]} if own is not None else {}
 
 
 def _moved(progress: InputProgress) -> dict[str, object]:

@@ -219,18 +219,10 @@ def check_types(flow: CompiledFlow, known: Layout) -> None:
     """
     for holder, stored, node in _holders(flow):
         was, now = known.types.get(holder), _type_layout(holder, stored, node, None)
-        if was is None:
+        difference = _difference(node, was, now) if was is not None else ""
+        if was is None or not difference:
             continue
         kind, _, name = holder.partition("/")
-        if kind == "source" and now.kind == was.kind == "envelopes" and now.name != was.name:
-            continue  # each envelope names its type, and another type is poison
-        difference = (
-            f"it was {was.kind}, now it is {now.kind}" if now.kind != was.kind and kind == "stage" else ""
-        )
-        if node.codec is not None and not difference and was.name:
-            difference = node.codec.misread(was.name, was.shape)
-        if not difference:
-            continue
         if kind == "stage":
             raise ChangedType(
                 f"flow {flow.name!r}: stage {name!r} holds states of type {was.name or was.kind!r} that the type declared "
@@ -243,6 +235,43 @@ def check_types(flow: CompiledFlow, known: Layout) -> None:
             f"wrongly: {difference}. Give a changed field a new number. If all that is still to be read was written with "
             "the new type, use sqe-chain rebuild: it folds all of the topic with it"
         )
+
+
+def _difference(node: StageNode | SourceNode, was: TypeLayout, now: TypeLayout) -> str:
+    """What a node would read wrongly of what was stored or read under another type, in words; empty: nothing."""
+    if isinstance(node, StageNode) and now.kind != was.kind:
+        return f"it was {was.kind}, now it is {now.kind}"
+    if isinstance(node, SourceNode) and now.kind == was.kind == "envelopes" and now.name != was.name:
+        return ""  # each envelope names its type, and another type is poison
+    return node.codec.misread(was.name, was.shape) if node.codec is not None and was.name else ""
+
+
+def read_type(flow: CompiledFlow, topic: str) -> TypeLayout | None:
+    """The type as which a topic is read; None: its payloads name their types."""
+    holder = f"source/{topic}"
+    types = (_type_layout(name, kind, node, None) for name, kind, node in _holders(flow) if name == holder)
+    return next((own for own in types if own.shape), None)
+
+
+def check_read_type(flow: CompiledFlow, topic: str, was: TypeLayout) -> None:
+    """Check that the rest of a topic can be read with the type that is declared now.
+
+    Args:
+        flow: a flow without stages.
+        topic: a topic with records still to be read.
+        was: the type as which it was read so far.
+
+    Raises:
+        ChangedType: it would be read wrongly.
+    """
+    source, now = flow.source_of[topic], read_type(flow, topic)
+    difference = _difference(source, was, now) if source is not None and now is not None else ""
+    if difference and now is not None:
+        raise ChangedType(
+            f"flow {flow.name!r}: input {topic!r} was read as {was.name!r}; {now.name!r} would read what is still to be read of it "
+            f"wrongly: {difference}. Expected a type that reads both. Give a changed field a new number. Or let the old code read "
+            "all, and start the new code before anything more is written"
+        ).at(topic)
 
 
 def moved_outputs(flow: CompiledFlow, known: Layout) -> list[str]:

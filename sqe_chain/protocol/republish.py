@@ -425,7 +425,8 @@ class Republisher:
         """Take up partitions that this run does not know yet.
 
         Returns:
-            Those without a commit: the caller commits where they begin before anything of them is published.
+            Those without a commit, or with one of another type: the caller commits where they begin before anything of them is
+            published.
         """
         env, flow = self.env, self.env.flow
         recreated = self._leave_recreated(infos)
@@ -439,7 +440,7 @@ class Republisher:
         for topic, read in recreated.items():
             entered.recreated.setdefault(topic, {}).update(read)
         tell_entered(env, entered, infos)
-        return entered.fresh
+        return entered.fresh + entered.retyped
 
     def _leave_recreated(self, infos: dict[str, TopicInfo]) -> Recreated:
         """Forget the progress in topics without envelopes that were created again: the new topic is another root.

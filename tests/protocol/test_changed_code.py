@@ -222,7 +222,7 @@ def totals_of(state: type[Message], name: str = "totals", **settings: Any) -> Fl
 
 
 WHOLE, WIDE, FLOATING = (
-    message_type({"State": f"string name = 1; {kind} miles = 2"}) for kind in ("uint64", "int64", "double")
+    message_type({"State": f"string name = 1; {kind} miles = 2"}) for kind in ("uint32", "int64", "double")
 )
 
 
@@ -243,7 +243,7 @@ def test_states_that_would_be_read_as_zero_are_not_touched_and_rebuild_takes_the
     rehearsal.flow = totals_of(FLOATING)
     with pytest.raises(
         ChangedType,
-        match=r"'totals'.*made\.State.*field 2 of made\.State was uint64, now it is double.*rebuild",
+        match=r"'totals'.*made\.State.*field 2 of made\.State was uint32, now it is double.*rebuild",
     ):
         rehearsal.start()
     with pytest.raises(ChangedType):
@@ -256,7 +256,7 @@ def test_states_that_would_be_read_as_zero_are_not_touched_and_rebuild_takes_the
     rehearsal.run_until_caught_up()
     assert miles(rehearsal) == 10
     rehearsal.flow = totals_of(WHOLE)
-    with pytest.raises(ChangedType, match="was double, now it is uint64"):
+    with pytest.raises(ChangedType, match="was double, now it is uint32"):
         rehearsal.start()
 
 
@@ -314,7 +314,7 @@ def test_states_of_windows_are_compared() -> None:
     rehearsal = Rehearsal(totals_of(WHOLE, **windows))
     rehearsal.start()
     rehearsal.flow = totals_of(FLOATING, **windows)
-    with pytest.raises(ChangedType, match="was uint64, now it is double"):
+    with pytest.raises(ChangedType, match="was uint32, now it is double"):
         rehearsal.start()
 
 
@@ -357,3 +357,46 @@ def test_an_envelope_names_its_type_itself(raw: bool) -> None:
             rehearsal.start()
     else:
         rehearsal.start()
+
+
+def passing(payload: Any, *, raw: bool) -> Flow:
+    """A flow without stages, which keeps its place in its group's commits alone."""
+    made = Flow("passing")
+    made.source("numbers", payload, raw=raw).map(lambda value: Int64Value(value=int(value.miles))).to(
+        "passed", partitions=1
+    )
+    return made
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_a_flow_without_stages_refuses_a_type_that_reads_something_else_in_the_rest(raw: bool) -> None:
+    rehearsal = Rehearsal(passing(WHOLE, raw=raw))
+    rehearsal.feed("numbers", WHOLE(miles=1))
+    rehearsal.run_until_caught_up()
+    rehearsal.feed("numbers", WHOLE(miles=2))
+    rehearsal.flow, rehearsal.service = passing(FLOATING, raw=raw), None
+    with pytest.raises(
+        ChangedType, match=r"input 'numbers'.*field 2 of made\.State was uint32, now it is double"
+    ):
+        rehearsal.start()
+    rehearsal.flow = passing(WIDE, raw=raw)
+    rehearsal.start()
+    rehearsal.run_until_caught_up()
+    rehearsal.feed("numbers", WIDE(miles=3))
+    rehearsal.flow, rehearsal.service = passing(WHOLE, raw=raw), None
+    with pytest.raises(ChangedType, match="was int64, now it is uint32"):
+        rehearsal.start()
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_a_flow_without_stages_that_has_read_all_may_go_on_with_any_type(raw: bool) -> None:
+    """From its start on, not only from its next batch on."""
+    rehearsal = Rehearsal(passing(WHOLE, raw=raw))
+    rehearsal.feed("numbers", WHOLE(miles=1))
+    rehearsal.run_until_caught_up()
+    rehearsal.flow, rehearsal.service = passing(FLOATING, raw=raw), None
+    rehearsal.start()
+    rehearsal.feed("numbers", FLOATING(miles=2))
+    rehearsal.start()
+    rehearsal.run_until_caught_up()
+    assert [one.payload_as(Int64Value).value for one in rehearsal.published("passed")] == [1, 2]
