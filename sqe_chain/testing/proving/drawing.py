@@ -43,9 +43,10 @@ def replay_everything(base: Schedule) -> Iterator[Schedule]:
 
 
 def draw_schedules(
-    base: Schedule, random: Random, calls: int, *, upstream: int, rewinds: bool
+    base: Schedule, random: Random, calls: int, *, upstream: int, rewinds: bool, functions: int
 ) -> Iterator[Schedule]:
-    """Pairs of faults, and schedules with all that there is, without end."""
+    """Pairs of faults, and schedules with all that there is, without end; in some of them functions cannot reach what they need for a while."""
+    apart = Random(calls)  # noqa: S311 - no secret; apart, so that what else is drawn stays the same
     while True:
         first = random.randrange(max(1, calls))
         pair = tuple(_fault(random, call) for call in (first, first + 1 + random.randrange(_NEAR)))
@@ -67,7 +68,9 @@ def draw_schedules(
             schedule = replace(schedule, upstream=True, batch=0, carrier=random.choice(("value", "headers")))
         if again or (rewinds and not upstream):
             schedule = replace(schedule, rewinds=random.choice(((), (0,), (1,), (0, 1))))
-        yield replace(schedule, faults=tuple(faults))
+        first = apart.randrange(max(1, functions))
+        down = range(first, first + apart.choice((0, 0, 1, 5, 50))) if functions else range(0)
+        yield replace(schedule, faults=tuple(faults), unreachable=tuple(down))
 
 
 def _fault(random: Random, call: int) -> Fault:

@@ -122,7 +122,10 @@ class Prover:
         yield from inject_each_fault(base, points, writes=False)
         calls = sum(point.when == "before" for point in points)
         random = Random(self.seed)  # noqa: S311 - no secret
-        yield from draw_schedules(base, random, calls, upstream=len(upstream), rewinds=republishes)
+        functions = self.reference(base).functions
+        yield from draw_schedules(
+            base, random, calls, upstream=len(upstream), rewinds=republishes, functions=functions
+        )
 
     def attempt(self, schedule: Schedule, *, counted: bool = True) -> None:
         """Run one schedule, and compare.
@@ -241,9 +244,15 @@ class Prover:
             yield replace(schedule, faults=(*schedule.faults[:index], *schedule.faults[index + 1 :]))
         for index in range(len(schedule.rewinds)):
             yield replace(schedule, rewinds=(*schedule.rewinds[:index], *schedule.rewinds[index + 1 :]))
+        if schedule.unreachable:
+            yield replace(schedule, unreachable=())
         needed = bool(schedule.rewinds) or any(fault.service == "upstream" for fault in schedule.faults)
         plain = Schedule(
-            schedule.inputs, schedule.faults, schedule.rewinds, upstream=schedule.upstream and needed
+            schedule.inputs,
+            schedule.faults,
+            schedule.rewinds,
+            upstream=schedule.upstream and needed,
+            unreachable=schedule.unreachable,
         )
         if plain != schedule:
             yield plain

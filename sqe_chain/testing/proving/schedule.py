@@ -116,6 +116,7 @@ class Schedule:
         block: records that a reader gets at a time.
         rows: rows that one write to a store takes.
         in_place: whether stages run in the tasks that read, where the settings and partitions allow it.
+        unreachable: calls of the flow's functions, in the order of the run, that cannot reach what they need.
     """
 
     inputs: tuple[int, ...]
@@ -127,16 +128,17 @@ class Schedule:
     block: int = BLOCK
     rows: int = 2
     in_place: bool = True
+    unreachable: tuple[int, ...] = ()
 
     @property
     def undisturbed(self) -> Schedule:
         """The same without anything that happens, on the usual layout and in the usual blocks: neither may change anything."""
-        return replace(self, faults=(), rewinds=(), in_place=True, block=BLOCK)
+        return replace(self, faults=(), rewinds=(), unreachable=(), in_place=True, block=BLOCK)
 
     @property
     def reference(self) -> Schedule:
         """What it is compared with: undisturbed, in batches of this size if anything happens, else as in the settings."""
-        happens = self.faults or self.rewinds
+        happens = self.faults or self.rewinds or self.unreachable
         return self.undisturbed if happens else replace(self.undisturbed, batch=0)
 
 

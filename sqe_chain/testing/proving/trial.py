@@ -85,6 +85,7 @@ class Trial:
     violation: Violation | None = None
     checked: Mapping[str, int] = field(default_factory=dict)
     cells: Mapping[Any, Any] = field(default_factory=dict)
+    functions: int = 0
 
 
 class Bench:
@@ -100,6 +101,7 @@ class Bench:
         directory: Path,
     ) -> None:
         self.declared = flow
+        self.watch = watch
         self.flow = watch_flow(move_tables_to(flow, directory), watch)
         self.records = records
         self.partitions = partitions
@@ -191,7 +193,9 @@ class _Run:
         self._service.script.watch = self._audit.on_call
 
     def run(self) -> Trial:
-        trial, schedule = self._trial, self._schedule
+        trial, schedule, watch = self._trial, self._schedule, self._bench.watch
+        begun = watch.made
+        watch.unreachable = {begun + 1 + number: self._hear for number in schedule.unreachable}
         try:
             for half in range(HALVES):
                 self._feed(half)
@@ -203,6 +207,8 @@ class _Run:
                 self._clock.jump(_DAY_MS)
             for script in self._scripts:  # what comes now is not disturbed
                 trial.points += [point for passed in script.points.values() for point in passed]
+            trial.functions = watch.made - begun
+            watch.unreachable.clear()
             self._service.cancel()
             self._work(self._service)
             self._audit.check_at_rest(self._service.log)
@@ -213,8 +219,14 @@ class _Run:
             if schedule == schedule.reference:
                 raise
             trial.violation = Violation("sound", f"the service stopped: {type(error).__name__}: {error}")
+        finally:
+            watch.unreachable.clear()
         trial.checked, trial.cells = self._audit.checked, self._audit.seen
         return trial
+
+    def _hear(self, text: str) -> None:
+        self._trial.fired.append(text)
+        self._trial.happened.append("unreachable")
 
     def _feed(self, half: int) -> None:
         numbers, bench = self._schedule.inputs, self._bench

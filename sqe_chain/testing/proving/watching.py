@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
-from sqe_chain.errors import PoisonError
+from sqe_chain.errors import PoisonError, Unavailable
 from sqe_chain.flow.batches import MapBatchesNode
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Clock, Context
@@ -162,6 +162,7 @@ class Watch:
         not_copied: functions with arguments that cannot be copied, so that they cannot be called twice.
         made: calls so far.
         twice: whether a call is made twice at first sight.
+        unreachable: numbers of calls, as `made` counts them, that cannot reach what they need -> what hears of it.
     """
 
     functions: list[Watched] = field(default_factory=list)
@@ -170,6 +171,7 @@ class Watch:
     not_copied: set[int] = field(default_factory=set)
     made: int = 0
     twice: bool = True
+    unreachable: dict[int, Callable[[str], object]] = field(default_factory=dict)
 
     def forget(self) -> None:
         """Forget all calls."""
@@ -179,6 +181,10 @@ class Watch:
     def call(self, watched: Watched, arguments: tuple[Any, ...]) -> Any:  # noqa: ANN401 - of the user
         """Call a function, and compare what it gives with what it gave for the same arguments."""
         self.made += 1
+        heard = self.unreachable.pop(self.made, None)
+        if heard is not None:
+            heard(f"{watched.role} {watched.name} cannot reach what it needs, and raises Unavailable")
+            raise Unavailable("prove lets a function reach nothing at this call")
         given = tuple(content_of(argument) for argument in arguments)
         place = watched.number, given
         known = self.calls.get(place)

@@ -24,7 +24,9 @@ import pytest
 from sqe_chain import Flow
 from sqe_chain.errors import ChainError, ConfigurationError, NotDeterministic, NotExact, PoisonError
 from sqe_chain.flow import Context
+from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.stages import Record, RecordFunctions, RecordKind, RowTable, StageTraits, Verdict
+from sqe_chain.task import level, poison, source_partition
 from sqe_chain.testing import Feed, Finding, Schedule, prove, prove_schedule
 from sqe_chain.testing.proving.drawing import draw_schedules, inject_each_fault
 from sqe_chain.testing.proving.schedule import Point
@@ -444,6 +446,23 @@ def test_outputs_of_one_input_at_one_position_are_noticed(monkeypatch: pytest.Mo
         prove(flow, inputs, seconds=600, schedules=1, other_processes=False)
 
 
+@pytest.mark.parametrize("policy", ["stop", "skip", "dead_letter"])
+def test_a_function_that_cannot_reach_what_it_needs_is_waited_for(
+    policy: PoisonPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If an outage were poison, `prove` would find it, and name what has happened."""
+    flow = Flow("reaching", state_partitions=2, poison=policy)
+    mapped = flow.source("in", dict, raw=True).map(dict)
+    mapped.aggregate("totals", key=robot_of, state=dict, fold=add).changes().map(dict).to("out", partitions=1)
+    inputs = {"in": EVENTS}
+    for number in range(0, 40, 3):
+        prove_schedule(flow, inputs, Schedule(tuple(range(len(EVENTS))), unreachable=(number,)))
+    for module in (poison, level, source_partition):
+        monkeypatch.setattr(module, "raise_outage", lambda *_: None)
+    with pytest.raises(NotExact, match="key robot_of cannot reach what it needs, and raises Unavailable"):
+        prove_schedule(flow, inputs, Schedule(tuple(range(len(EVENTS))), unreachable=tuple(range(1, 60))))
+
+
 def test_a_service_upstream_crashes_and_waits_but_is_not_taken_over() -> None:
     """Nobody takes over from it, and two runs that republish in turns are another proof."""
     points = [Point(0, "before", "a write", write=True, step=5, service="upstream")]
@@ -454,7 +473,8 @@ def test_a_service_upstream_crashes_and_waits_but_is_not_taken_over() -> None:
 
 def test_the_same_seed_draws_the_same_schedules() -> None:
     def schedules(seed: int) -> list[Schedule]:
-        found = draw_schedules(Schedule((0, 1, 2)), random.Random(seed), 90, upstream=20, rewinds=False)
+        drawn = Schedule((0, 1, 2)), random.Random(seed), 90
+        found = draw_schedules(*drawn, upstream=20, rewinds=False, functions=30)
         return list(islice(found, 200))
 
     assert schedules(1) == schedules(1) != schedules(2)
@@ -463,6 +483,7 @@ def test_the_same_seed_draws_the_same_schedules() -> None:
     assert {len(one.faults) for one in every} >= {1, 2, 3, 4}
     assert {fault.what for one in every for fault in one.faults} == {"crash", "no answer", "takeover"}
     assert all(one.upstream for one in every if one.rewinds)
+    assert {len(one.unreachable) for one in every} == {0, 1, 5, 50}
 
 
 def test_the_same_seed_proves_the_same() -> None:
