@@ -1,7 +1,7 @@
 """A flow as bytes, and what it is run with, for the processes that run its tasks.
 
 Functions of importable modules are pickled by name; lambdas, and whatever is defined in a notebook or in `__main__`,
-by value.
+by value. A process that imports a module compares it with what the service was started with.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import importlib
 import io
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
@@ -21,10 +21,14 @@ from google.protobuf.message import Message
 
 from sqe_chain.codecs.codec import MadeClass
 from sqe_chain.codecs.registry import classes_of_script, make_known
+from sqe_chain.engines.module_sources import check_modules, digests_of_modules
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Log, StateStore
+
+_STATE = 2
+"""Where a reduced object has its state; see `pickle`."""
 
 _unpacked: dict[str, CompiledFlow] = {}
 
@@ -36,10 +40,12 @@ class PackedFlow:
     Attributes:
         digest: identifies it, so that a process unpacks it only once.
         blob: the pickled flow, with the value types that the script defines, because no worker can import them.
+        modules: see `digests_of_modules`.
     """
 
     digest: str
     blob: bytes
+    modules: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, flow: CompiledFlow) -> PackedFlow:
@@ -57,23 +63,30 @@ class PackedFlow:
                 "must not hold connections, locks, open files or a Spark session; open them inside the function"
             ) from error
         blob = buffer.getvalue()
-        return cls(blake2b(blob, digest_size=16).hexdigest(), blob)
+        modules = digests_of_modules()
+        digest = blake2b(blob + repr(modules).encode(), digest_size=16).hexdigest()
+        return cls(digest, blob, modules)
 
     def unpack(self) -> CompiledFlow:
         """The flow; unpacked once per process.
 
         Raises:
-            ConfigurationError: a module is missing on this worker.
+            ConfigurationError: a module is missing on this worker, or is not what the service was started with.
         """
         flow: CompiledFlow | None = _unpacked.get(self.digest)
         if flow is None:
             try:
                 flow, python_types = cloudpickle.loads(self.blob)
             except ImportError as error:
+                check_modules(self.modules)
                 raise ConfigurationError(
                     f"a worker cannot import what the flow needs: {error}. Packages that are installed on the driver "
                     "must be installed on the workers too, in the same versions"
                 ) from error
+            except AttributeError:  # a module that has changed may have lost a function
+                check_modules(self.modules)
+                raise
+            check_modules(self.modules)
             make_known(python_types)
             _unpacked.clear()  # keep only the newest
             _unpacked[self.digest] = flow
@@ -135,7 +148,21 @@ class _FlowPickler(cloudpickle.CloudPickler):  # type: ignore[misc] # published 
 
             if is_struct(obj):
                 return reduce_struct(obj)
-        return super().reducer_override(obj)
+        reduced = super().reducer_override(obj)
+        return _without_cache(reduced) if isinstance(obj, type) and isinstance(reduced, tuple) else reduced
+
+
+def _without_cache(reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+    """How a class is pickled by value, without what msgspec has noted in it: that is stored in C, and made again by each process."""
+    if len(reduced) > _STATE and isinstance(state := reduced[_STATE], tuple):
+        kept = tuple(
+            {name: value for name, value in part.items() if name != "__msgspec_cache__"}
+            if isinstance(part, dict)
+            else part
+            for part in state
+        )
+        return (*reduced[:_STATE], kept, *reduced[_STATE + 1 :])
+    return reduced
 
 
 def _can_be_sent(python_type: type) -> bool:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import site
 import sys
-import sysconfig
 import zipfile
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -13,6 +11,7 @@ from types import ModuleType
 
 from pyspark.sql import SparkSession
 
+from sqe_chain.engines.module_sources import is_installed
 from sqe_chain.engines.spark.workplace import make_temporary_directory
 from sqe_chain.errors import ConfigurationError
 
@@ -76,7 +75,7 @@ def _files() -> Iterator[tuple[str, Path]]:
         file = getattr(module, "__file__", None)
         if name.partition(".")[0] in ("__main__", "__mp_main__", _OWN) or not isinstance(module, ModuleType):
             continue
-        if not file or not file.endswith(".py") or _installed(Path(file)) or not Path(file).is_file():
+        if not file or not file.endswith(".py") or is_installed(Path(file)) or not Path(file).is_file():
             continue
         target = name.replace(".", "/")
         if Path(file).name != "__init__.py":
@@ -92,14 +91,6 @@ def _files() -> Iterator[tuple[str, Path]]:
                 continue
             if path.suffix == ".py" or path.stat().st_size <= LARGEST_FILE:
                 yield f"{target}/{below.as_posix()}", path
-
-
-def _installed(path: Path) -> bool:
-    """Whether a file belongs to Python or to an installed package."""
-    if {"site-packages", "dist-packages"} & set(path.parts):
-        return True
-    roots = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return any(path.is_relative_to(root) for root in {*roots, site.getusersitepackages()} if root)
 
 
 def _largest(files: dict[str, Path]) -> str:

@@ -102,3 +102,117 @@ def test_declared_aggregates_are_made_again_from_their_description() -> None:
         'R7 {"n":3}',
         refused,
     ], found.stderr.decode()
+
+
+UNPACK = (
+    "import pickle, sys; packed = pickle.loads(sys.stdin.buffer.read())\n"
+    "try: print(packed.unpack().nodes[1].function.function(1))\n"
+    "except Exception as error: print(type(error).__name__, error)"
+)
+
+
+def unpack_elsewhere(packed: PackedFlow) -> str:
+    found = subprocess.run(
+        [sys.executable, "-B", "-c", f"import sys; sys.path[:] = {sys.path!r}; {UNPACK}"],
+        input=pickle.dumps(packed),
+        capture_output=True,
+        check=False,
+    )
+    return found.stdout.decode() + found.stderr.decode()
+
+
+@pytest.mark.parametrize("name", ["functions_of_user", "package_of_user.functions"])
+def test_a_worker_that_would_run_newer_code_than_the_service_stops_by_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / f"{name.replace('.', '/')}.py"
+    path.parent.mkdir(exist_ok=True)
+    if path.parent != tmp_path:
+        (path.parent / "__init__.py").touch()
+    path.write_text("def change(value): return value + 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module(name)
+    flow = Flow("moved-on")
+    flow.source("t", dict).map(module.change).to("u", partitions=1)
+    packed = PackedFlow.of(flow.compile())
+    assert unpack_elsewhere(packed) == "2\n"
+    for newer in ("def change(value): return value + 1000\n", "def other(value): return value\n"):
+        path.write_text(newer)
+        for sent in (packed, PackedFlow.of(flow.compile())):  # also where the service packs again
+            found = unpack_elsewhere(sent)
+            assert found.startswith("ConfigurationError "), newer
+            assert f"module '{name}' has changed since the service was started" in found, newer
+
+
+SCRIPT = """
+import enum, pickle, sys
+from dataclasses import dataclass
+from typing import NamedTuple, TypedDict
+
+import msgspec
+
+from sqe_chain.engines.packing import PackedFlow
+from sqe_chain.flow import Flow
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Place(NamedTuple):
+    shop: str
+
+
+class Extra(TypedDict):
+    note: str
+
+
+@dataclass
+class Order:
+    place: Place
+    extra: Extra
+    colour: Colour = Colour.RED
+
+
+@dataclass
+class Total:
+    orders: int = 0
+
+
+class Line(msgspec.Struct):
+    colour: Colour
+
+
+def add(total: Total, order: Order) -> None:
+    assert order.colour is Colour.RED and isinstance(order.place, Place)
+    total.orders += 1
+
+
+for payload in (Order, Line):
+    flow = Flow("of-a-script")
+    flow.source("t", payload).aggregate("totals", key=lambda order: "all", state=Total, fold=add)
+    source = flow.compile().sources[0].codec
+    source.decode(b'{"place":["a"],"extra":{"note":"b"},"colour":"red"}')
+    pickle.dump(PackedFlow.of(flow.compile()), open(sys.argv[1] + payload.__name__, "wb"))
+"""
+
+
+def test_types_of_a_script_arrive_after_it_has_used_them(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    subprocess.run([sys.executable, script, f"{tmp_path}/"], check=True)
+    code = (
+        "import pickle, sys; flow = pickle.loads(sys.stdin.buffer.read()).unpack(); stage = flow.stages[0]\n"
+        """order = flow.sources[0].codec.decode(b'{"place":["a"],"extra":{"note":"b"},"colour":"red"}')\n"""
+        "total = stage.codec.new()\n"
+        "if hasattr(order, 'place'): stage.stage_kind.fold.function(total, order)\n"
+        "print(stage.codec.encode(total).decode(), order.colour)"
+    )
+    for payload, expected in (("Order", '{"orders":1} Colour.RED'), ("Line", '{"orders":0} Colour.RED')):
+        found = subprocess.run(
+            [sys.executable, "-c", code],
+            input=(tmp_path / payload).read_bytes(),
+            capture_output=True,
+            check=False,
+        )
+        assert found.stdout.decode().strip() == expected, found.stderr.decode()
