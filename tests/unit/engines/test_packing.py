@@ -132,6 +132,8 @@ def test_a_worker_that_would_run_newer_code_than_the_service_stops_by_name(
     path.write_text("def change(value): return value + 1\n")
     monkeypatch.syspath_prepend(tmp_path)
     module = importlib.import_module(name)
+    for imported in {name, name.partition(".")[0]}:
+        monkeypatch.setitem(sys.modules, imported, sys.modules.pop(imported))  # it goes with the test
     flow = Flow("moved-on")
     flow.source("t", dict).map(module.change).to("u", partitions=1)
     packed = PackedFlow.of(flow.compile())
