@@ -1,7 +1,7 @@
 """Failed records of a flow with plans: what waits in its store, what it has skipped, and its dead-letter records.
 
 Parked records are released by a batch of the flow with a plan of its own. Dead-letter records are sent back to where the flow has
-read them, as messages that it counts once; their topic is the log of what was decided.
+read them, as messages that it counts once. Their topic is the log of what was decided.
 """
 
 from __future__ import annotations

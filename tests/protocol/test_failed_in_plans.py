@@ -1,6 +1,6 @@
 """Goal: each dead-letter record of a flow with stages counts once, or never, whatever operators do at once.
 
-Method: words fail in a fold's map, the code is corrected, and a second operator works while the first one is paused, at each of its calls.
+Method: words fail, and the code is corrected. A second operator works while the first one is paused, at each of its calls.
 """
 
 from __future__ import annotations
