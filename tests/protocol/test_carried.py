@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from typing import Literal
+
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
+from sqe_chain.adapters.memory import MemoryMessage
 from sqe_chain.flow import Context, Flow
+from sqe_chain.flow.context import TopicIdPartition
+from sqe_chain.task.dead_letters import parse_dead_letter
+from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.parking import ParkedRecord
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import (
     append_word,
@@ -83,3 +91,44 @@ def test_operators_far_behind_a_stage_are_given_what_they_need() -> None:
     rehearsal.feed("words", word("ant"), headers=[("from", b"here")])
     rehearsal.run_until_caught_up()
     assert [words_in(message) for message in rehearsal.log.records("noted")] == [["ant=here "]]
+
+
+@pytest.mark.parametrize("carrier", ["value", "headers"])
+def test_each_output_repeats_the_headers_of_its_own_input(carrier: Literal["value", "headers"]) -> None:
+    """Also in a block, and beside inputs that have none."""
+    flow = Flow("notes")
+    flow.source("words", StringValue).map(copy).to("out", partitions=1, carrier=carrier)
+    rehearsal = Rehearsal(flow)
+    senders = (b"here", None, b"there", b"here")
+    for sender in senders:
+        rehearsal.feed("words", word("ant"), headers=[("from", sender)] if sender else None)
+    rehearsal.run_until_caught_up()
+    found = [dict(record.headers() or []).get("from") for record in rehearsal.log.records("out")]
+    assert found == list(senders)
+
+
+def test_a_parked_record_keeps_its_headers_until_it_is_released() -> None:
+    headers: list[tuple[str, bytes | None]] = [("from", b"here"), ("from", b"there"), ("mark", None)]
+    message = MemoryMessage(("words", 0, 3), (b"k", b"v", headers), 1, 1)
+    why = Exclusion("words", 0, 3, "park", "ValueError", "no")
+    parked = ParkedRecord.of(TopicIdPartition("words", bytes(16), 0), message, why, readable=True)
+    assert ParkedRecord.from_json(json.loads(json.dumps(parked.to_json()))).headers() == headers
+
+
+def refuse(value: bytes) -> bytes:
+    raise ValueError(value)
+
+
+def test_a_record_that_is_skipped_again_keeps_the_headers_that_it_came_with() -> None:
+    """Also those of its first dead-letter record, with which somebody has sent it again."""
+    flow = Flow("notes", poison="dead_letter", dead_letter_partitions=1)
+    flow.source("words", bytes, raw=True).map(refuse).to("out", partitions=1)
+    rehearsal = Rehearsal(flow)
+    rehearsal.feed("words", b"ant", headers=[("from", b"here")])
+    rehearsal.run_until_caught_up()
+    (first,) = rehearsal.log.records(flow.compile().dead_letter_topic)
+    rehearsal.feed("words", b"ant", headers=first.headers())
+    rehearsal.run_until_caught_up()
+    _, second = map(parse_dead_letter, rehearsal.log.records(flow.compile().dead_letter_topic))
+    assert second is not None
+    assert (second.offset, second.headers) == (1, first.headers())

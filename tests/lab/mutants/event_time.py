@@ -171,6 +171,14 @@ MUTANTS: Final = (
         killed_by="test_windows::test_a_session_is_prolonged_and_joined_and_closes_behind_gap_and_lateness",
     ),
     mutant(
+        "sessions are merged into the state of the earlier one itself",
+        (
+            "WindowedAggregate._into_session",
+            replace("self._codec.copy(window.state)", "window.state"),
+        ),
+        killed_by="test_windows::test_a_record_that_fails_between_two_sessions_changes_neither",
+    ),
+    mutant(
         "a window that was extended is not listed again",
         ("WindowedAggregate._close", drop("self._timetable.remind(row, at_ms)")),
         killed_by="test_windows::test_a_prolonged_session_closes_behind_those_that_end_before_it",

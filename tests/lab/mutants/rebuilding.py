@@ -67,6 +67,32 @@ MUTANTS: Final = (
         killed_by="test_rewound_event_time::test_worlds_in_which_they_once_did",
     ),
     mutant(
+        "inputs count as read again as soon as one partition is",
+        (
+            "Lanes.taken_by",
+            replace(
+                "all(...)", "any(stops.get(tp, 0) >= offset for tp, offset in (self.since or {}).items())"
+            ),
+        ),
+        killed_by="test_partitions_read_again::test_what_was_taken_before_is_known_when_all_partitions_are_read_again",
+    ),
+    mutant(
+        "a rebuild ends its silence as soon as one partition is read again",
+        (
+            "silent_limits",
+            replace("limits != offsets", "all(limits[tp] != offset for tp, offset in offsets.items())"),
+        ),
+        killed_by="test_partitions_read_again::test_a_rebuild_is_silent_until_all_partitions_are_read_again",
+    ),
+    mutant(
+        "an unfinished batch is repeated as soon as one partition is read again",
+        (
+            "_is_next",
+            replace("all(...)", "any(offsets[planned.tp] >= planned.start for planned in rest.ranges)"),
+        ),
+        killed_by="test_partitions_read_again::test_an_unfinished_batch_is_next_when_all_partitions_are_read_again",
+    ),
+    mutant(
         "a rewind publishes again what had been taken before late records",
         ("Lanes.taken_by", replace("self.frontier if read else None", "None")),
         killed_by="test_rewound_event_time::test_worlds_in_which_they_once_did",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.lab.mutants.edits import body, replace
+from tests.lab.mutants.edits import body, drop, replace
 from tests.lab.mutants.mutant import mutant
 
 MUTANTS: Final = (
@@ -44,5 +44,35 @@ MUTANTS: Final = (
         "a class that no other process finds may go into a stage without a shuffle",
         ("compiler:_found_by", body("return codec_for(type(value))")),
         killed_by="test_own_values::test_a_class_that_no_other_process_finds_is_refused_on_every_layout",
+    ),
+    mutant(
+        "of a block all outputs repeat the headers of its first input",
+        ("outputs:_headers", replace("headers[number]", "headers[numbers[0]]")),
+        killed_by="test_carried::test_each_output_repeats_the_headers_of_its_own_input",
+    ),
+    mutant(
+        "a parked record loses the headers that it came with",
+        ("ParkedRecord.of", replace("tuple(message.headers() or ())", "()")),
+        killed_by="test_carried::test_a_parked_record_keeps_its_headers_until_it_is_released",
+    ),
+    mutant(
+        "a protobuf field may get another default",
+        ("protobuf_shape:_default", body("return None")),
+        killed_by="test_protobuf_shape::test_another_default_is_reported",
+    ),
+    mutant(
+        "an enum may lose a value",
+        ("protobuf_shape:_lost_values", body("yield from ()")),
+        killed_by="test_protobuf_shape::test_an_enum_may_get_values_and_lose_none",
+    ),
+    mutant(
+        "a flow without stages reads what is still to be read as any type",
+        ("committed:_is_retyped", drop("check_read_type(flow, tp[0], was)")),
+        killed_by="test_changed_code::test_a_flow_without_stages_refuses_a_type_that_reads_something_else_in_the_rest",
+    ),
+    mutant(
+        "of a record that was skipped twice the first reason is taken",
+        ("parse_dead_letter", replace("headers[:starts[-1]]", "headers[:starts[0]]")),
+        killed_by="test_carried::test_a_record_that_is_skipped_again_keeps_the_headers_that_it_came_with",
     ),
 )

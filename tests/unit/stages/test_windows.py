@@ -92,6 +92,31 @@ def test_a_session_is_prolonged_and_joined_and_closes_behind_gap_and_lateness() 
     assert stage.accept(event(31)).forward
 
 
+@pytest.mark.parametrize("fails", ["merge", "fold"])
+def test_a_record_that_fails_between_two_sessions_changes_neither(fails: str) -> None:
+    """The state of the earlier one is not the one that is merged into: otherwise it would hold the later one's, too."""
+
+    def merge(state: StringValue, later: StringValue) -> None:
+        state.value += later.value
+        if fails == "merge":
+            raise ValueError("no merge")
+
+    def fold(state: StringValue, value: str) -> None:
+        if value == "joins":
+            raise ValueError("no fold")
+        state.value += value
+
+    stage = WindowedAggregate(
+        MemoryTable(), windows=Sessions(10), state=StringValue, fold=fold, merge=merge, lateness_ms=20
+    )
+    for at_ms, value in ((0, "a"), (20, "c")):
+        assert stage.accept(event(at_ms, value)).forward
+    with pytest.raises(ValueError, match=f"no {fails}"):
+        stage.accept(event(10, "joins"))
+    stage.advance(100)
+    assert windows_in(stage.take_results()) == [(b"k", Span(0, 0), "a"), (b"k", Span(20, 20), "c")]
+
+
 def test_a_prolonged_session_closes_behind_those_that_end_before_it() -> None:
     table = MemoryTable()
     run(table, [event(0, key=b"a"), event(5, key=b"b")], Sessions(10))
