@@ -177,6 +177,7 @@ class Plan(_Memory):
         exclusions: skipped inputs.
         wakes: stages have something to do, even where it reads nothing: timers fire, or windows are closed.
         sections: name -> what a feature keeps, as canonical JSON; see `Section`.
+        gives: digests of what the batch gives; see `sqe_chain.task.digest`. None: an older version has sealed it.
     """
 
     number: int
@@ -190,6 +191,7 @@ class Plan(_Memory):
     exclusions: tuple[Exclusion, ...] = ()
     wakes: bool = False
     sections: Mapping[str, str] = field(default_factory=dict)
+    gives: Mapping[str, int] | None = None
 
     @property
     def empty(self) -> bool:
@@ -254,6 +256,8 @@ class Plan(_Memory):
         }
         claim, exclusions = self.claim, plain_exclusions(self.exclusions)
         first = {"format": FORMAT, "clock_ms": self.clock_ms, "epoch": claim.epoch, "exclusions": exclusions}
+        if self.gives is not None:
+            first["gives"] = self.gives
         second = {
             "number": self.number,
             "previous_id": self.previous_id,
@@ -294,6 +298,7 @@ class Plan(_Memory):
                 tuple(Exclusion(**exclusion) for exclusion in raw["exclusions"]),
                 raw["wakes"],
                 {name: _dump(section) for name, section in raw["sections"].items()},
+                raw.get("gives"),
             )
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise _unreadable("a stored plan", error) from error

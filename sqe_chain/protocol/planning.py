@@ -122,7 +122,7 @@ def batch_plan(
     ends = {(end.topic, end.partition): end for end in report.ends}
     ranges = tuple([_with_witness(planned, ends.get(planned.tp)) for planned in part.ranges])
     plan = plan_after(last, claim, part.clock_ms, last.layout, ranges, marks_after(last, report))
-    plan = replace(plan, exclusions=exclusions, wakes=part.wakes and not part.reads)
+    plan = replace(plan, exclusions=exclusions, wakes=part.wakes and not part.reads, gives=report.gives)
     sections = [feature.after(last, part, report) for feature in features]
     return plan.carried_from(last, [section for section in sections if section is not None]).with_id(last)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from sqe_chain.errors import (
     RESTORE_OR_REBUILD,
@@ -26,7 +27,11 @@ from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.planning import marks_after, part_again
 from sqe_chain.protocol.processing import Batch, Processor
 from sqe_chain.protocol.results import StartResult
+from sqe_chain.task.digest import differing, of_cell, of_topic
 from sqe_chain.task.results import Report
+
+_NAMED: Final = 10
+"""Differing outputs and states that an error names at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +91,43 @@ class Recovery:
             batch = Batch(transition, part, redo.before, infos, redo.top_level)
             report = self.processor.attempt(batch, plan.exclusions)
             check_redone(redo, report)
+            self._check_given(redo, headers, report)
         owned.finish(plan, headers, report, publish=redo.publish, top_level=redo.top_level)
         env.engine.release()
+
+    def _check_given(self, redo: Redo, headers: Headers, report: Report) -> None:
+        """Check that a redo gives what was sealed, as far as it still gives it.
+
+        Raises:
+            PlanMismatch: it gives something else. Nothing of that is published or written.
+        """
+        env, sealed = self.owned.env, redo.plan.gives
+        if sealed is None:  # an older version has sealed it
+            return
+        names = [
+            of_cell(env.flow.stage_at(stage).name, part)
+            for (stage, part), header in headers.items()
+            if _is_before(header, redo)
+        ]
+        if redo.publish:
+            names += [of_topic(node.topic) for node in env.flow.outputs]
+        different = differing(sealed, report.gives, names)
+        if not different:
+            return
+        text = (
+            f"plan {redo.plan.number}: its redo gives something else than what was sealed, in {', '.join(different[:_NAMED])}. Expected the "
+            "code that sealed it, or functions that give the same each time. Run that code with --once, then this one; or go "
+            "on with --accept-changed-batch: receivers and states keep what they have of it"
+        )
+        if not env.settings.once.accept_changed_batch:
+            raise PlanMismatch(text)
+        env.emit(Notice(text))
+
+
+def _is_before(header: Header, redo: Redo) -> bool:
+    """Whether a state partition has nothing of a plan yet, so that its redo gives all of its states."""
+    begun = header.number == redo.before.number and header.begun_id == redo.plan.plan_id
+    return header.number < redo.plan.number and not begun
 
 
 @dataclass(frozen=True, slots=True)

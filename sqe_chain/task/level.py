@@ -19,6 +19,7 @@ from sqe_chain.ports import Output, StateStore
 from sqe_chain.stages.user_code import UserCodeError
 from sqe_chain.task.collector import Collector
 from sqe_chain.task.compiler import Compiler, got
+from sqe_chain.task.digest import of_cell, rows_digest
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.frontier import Taking
 from sqe_chain.task.inputs import Given, Inputs, stretches
@@ -172,6 +173,7 @@ class Level:
                 self._report.touched.append((index, cell))
                 if text := work.too_large(changed):
                     self._report.broken.append(f"flow {self._flow.name!r}: {text}")
+                self._report.gives[of_cell(stage.name, cell)] = rows_digest(changed)
                 yield ChangedStates(self._level, index, cell, changed)
         self._report.failed += self._failures.values()
         if self._traces is not None:

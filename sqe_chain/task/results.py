@@ -11,6 +11,7 @@ from sqe_chain.chain import stored_epoch
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Message, Output, Range, StateStore, TopicInfo
+from sqe_chain.task.digest import Digests, add_digests, outputs_digests
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion, record_crc
 from sqe_chain.task.frontier import Taking
@@ -186,6 +187,7 @@ class Report:
         notices: texts worth a warning.
         sections: name of a feature -> what its stages report, by their names and state partitions.
         traces: of the records and outputs, in flows that follow traces.
+        gives: digests of outputs and changed states; without dead-letter records, whose texts of errors may differ.
     """
 
     ends: list[PartitionEnd] = field(default_factory=list)
@@ -200,6 +202,7 @@ class Report:
     notices: list[str] = field(default_factory=list)
     sections: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
     traces: list[TraceReport] = field(default_factory=list)
+    gives: Digests = field(default_factory=dict)
 
     @property
     def fresh(self) -> int:
@@ -219,6 +222,7 @@ class Report:
         self.dropped += other.dropped
         self.notices += other.notices
         self.traces += other.traces
+        add_digests(self.gives, other.gives)
         for name, known in other.sections.items():
             self.sections.setdefault(name, {}).update(known)
 
@@ -262,6 +266,8 @@ def taken(records: list[Output], report: Report, *, first: bool = False) -> Outp
     """Records that are ready, counted in the report; the list is empty afterwards. For `first` see `Outputs`."""
     ready = Outputs(records.copy(), first)
     records.clear()
+    if not first:
+        add_digests(report.gives, outputs_digests(ready.records))
     report.outputs += len(ready.records)
     report.output_size += sum([len(record[3]) for record in ready.records if record[3]])
     return ready

@@ -5,6 +5,8 @@ Method: a crash right after the seal; then time has passed, or user code fails o
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -12,7 +14,10 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain import Flow, wrap
 from sqe_chain.errors import PlanMismatch
+from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Context
+from sqe_chain.protocol.events import When
+from sqe_chain.protocol.plan import Plan
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.typed_results import states_as
@@ -114,3 +119,69 @@ def test_writers_that_a_batch_did_not_wait_for_are_not_waited_for_in_its_redo() 
     found = [minutes(crashes=crashes) for crashes in (False, True)]
     closed = [[chain.links[-1].offset for chain in each.chains("closed")] for each in found]
     assert closed == [[1], [1]], "the first minute, by the record that is far ahead of it"
+
+
+def flow_that_gives(emitted: int, added: int) -> Flow:
+    def fold(total: Int64Value, number: Int64Value) -> list[Int64Value]:
+        total.value += number.value + added
+        return [Int64Value(value=number.value + emitted)]
+
+    flow = Flow("sums", state_partitions=4)
+    stage = flow.source("numbers", Int64Value).aggregate(
+        "sum", key=lambda number: str(number.value), state=Int64Value, fold=fold
+    )
+    stage.to("copies", partitions=2)
+    return flow
+
+
+def crashed_at(step: int, when: When) -> Rehearsal:
+    rehearsal = Rehearsal(flow_that_gives(0, 0), partitions={"numbers": 2})
+    rehearsal.start()
+    for number in range(20):
+        rehearsal.feed("numbers", Int64Value(value=number), partition=number % 2)
+    rehearsal.crash(step=step, when=when)
+    with pytest.raises(Crash):
+        rehearsal.batch()
+    return rehearsal
+
+
+MOMENTS: list[tuple[int, When]] = [(4, "after"), (5, "before"), (5, "after"), (6, "before")]
+
+
+@pytest.mark.parametrize(("step", "when"), MOMENTS)
+@pytest.mark.parametrize(("emitted", "added"), [(0, 1), (100, 0), (100, 1)])
+def test_a_redo_that_gives_something_else_changes_nothing(
+    step: int, when: When, emitted: int, added: int
+) -> None:
+    rehearsal = crashed_at(step, when)
+    copies = [envelope.payload_as(Int64Value).value for envelope in rehearsal.published("copies")]
+    rehearsal.flow = flow_that_gives(emitted, added)
+    expected = (
+        f"{'states/sum/' if added else 'topic/copies'}.*Run that code with --once.*--accept-changed-batch"
+    )
+    with pytest.raises(PlanMismatch, match=expected):
+        rehearsal.start()
+    assert [envelope.payload_as(Int64Value).value for envelope in rehearsal.published("copies")] == copies
+    assert total(rehearsal) == {}
+    rehearsal.flow = flow_that_gives(0, 0)
+    rehearsal.start()
+    assert total(rehearsal) == {str(number).encode(): number for number in range(20)}
+
+
+def test_a_redo_goes_on_with_what_it_gives_now_where_that_is_accepted() -> None:
+    rehearsal = crashed_at(4, "after")
+    rehearsal.flow = flow_that_gives(0, 1)
+    rehearsal.start(settings_of(takeover=True, allow_weak_durability=True, accept_changed_batch=True))
+    assert total(rehearsal) == {str(number).encode(): number + 1 for number in range(20)}
+
+
+def test_a_plan_of_an_older_version_is_redone_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Plan, "from_bytes", _without_digests(Plan.from_bytes))
+    rehearsal = crashed_at(4, "after")
+    rehearsal.flow = flow_that_gives(0, 1)
+    rehearsal.start()
+    assert total(rehearsal) == {str(number).encode(): number + 1 for number in range(20)}
+
+
+def _without_digests(read: Callable[[bytes], Plan]) -> Callable[[bytes], Plan]:
+    return lambda data: replace(read(data), gives=None)

@@ -235,6 +235,7 @@ class Replay:
         env: Environment,
         features: Features,
         read: Callable[[], Any],
+        *given: Any,
         **named: bool,
     ) -> T:
         """A claim begins again when another run was faster: then it knows no more than at its beginning."""
@@ -246,7 +247,7 @@ class Replay:
                 self._suspend()
             return read()
 
-        return self._call(name, function, env, features, read_again, **named)
+        return self._call(name, function, env, features, read_again, *given, **named)
 
 
 def _noted(retry: Retry, replay: Replay, what: str, action: Callable[[], T]) -> T:

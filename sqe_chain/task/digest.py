@@ -1,0 +1,61 @@
+"""What a batch gives, as numbers: the plan has them, so that a redo which gives something else is noticed before it changes anything.
+
+Each record has a checksum, and the sum of those does not depend on the engine, nor on how the work is divided. It finds functions
+that give something else, not somebody who wants to deceive: CRC-32 costs a tenth of a microsecond for a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
+from zlib import crc32
+
+from sqe_chain.ports import Output
+
+_MASK = (1 << 64) - 1
+_TOPIC = "topic/"
+_STATES = "states/"
+
+Digests = dict[str, int]
+"""What was given -> the sum of its checksums; names are from `of_topic` and `of_cell`."""
+
+
+def of_topic(topic: str) -> str:
+    """The name of an output topic."""
+    return f"{_TOPIC}{topic}"
+
+
+def of_cell(stage: str, part: int) -> str:
+    """The name of the states of a stage in a state partition."""
+    return f"{_STATES}{stage}/{part}"
+
+
+def outputs_digests(records: Sequence[Output]) -> Digests:
+    """Of records to publish: their topics, partitions, keys and values. Headers and timestamps are not covered."""
+    by_partition: dict[tuple[str, int], list[Output]] = {}
+    for record in records:
+        by_partition.setdefault((record[0], record[1]), []).append(record)
+    digests: Digests = {}
+    for (topic, partition), own in by_partition.items():
+        seed = crc32(f"{topic}/{partition}".encode())
+        keys = map(crc32, [record[2] or b"" for record in own], repeat(seed))
+        total = sum(map(crc32, [record[3] or b"" for record in own], keys))
+        add_digests(digests, {of_topic(topic): total})
+    return digests
+
+
+def rows_digest(rows: Sequence[tuple[bytes, bytes | None]]) -> int:
+    """Of changed states, as they are stored; a removed one differs from an empty one."""
+    keys = map(crc32, [key for key, _ in rows])
+    return sum(map(crc32, [b"\0" if value is None else value for _, value in rows], keys)) & _MASK
+
+
+def add_digests(to: Digests, other: Mapping[str, int]) -> None:
+    """Add what another task has given."""
+    for name, value in other.items():
+        to[name] = (to.get(name, 0) + value) & _MASK
+
+
+def differing(sealed: Mapping[str, int], now: Mapping[str, int], names: Iterable[str]) -> list[str]:
+    """Which of these are not what was sealed; what is missing has given nothing."""
+    return sorted({name for name in names if sealed.get(name, 0) != now.get(name, 0)})
