@@ -129,7 +129,7 @@ MUTANTS: Final = (
         (
             "View._shown",
             before(
-                "try:\n    return self.show(row, content)\nexcept Exception as error:\n    reason = {'error': f'this state cannot be shown: {type(error).__name__}: {text_of(error)}'}\n    return json.dumps(reason, ensure_ascii=False) if self.kind == 'json' else reason",
+                "try:\n    return self.show(row, content)\nexcept Exception as error:\n    raise_outage(error, f'the view of row {row!r}')\n    reason = {'error': f'this state cannot be shown: {type(error).__name__}: {text_of(error)}'}\n    return json.dumps(reason, ensure_ascii=False) if self.kind == 'json' else reason",
                 "return self.show(row, content)",
             ),
         ),
