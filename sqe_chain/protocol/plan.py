@@ -286,6 +286,7 @@ class Plan(_Memory):
             raw = json.loads(data)
             if raw.get("format", 1) != FORMAT:
                 raise StoreInconsistent(_other_format(raw["number"], raw.get("format", 1)))
+            _check_id(data, raw["number"], raw["plan_id"])
             return cls(
                 raw["number"],
                 raw["plan_id"],
@@ -313,6 +314,21 @@ class Plan(_Memory):
         if memo.offsets is None:
             memo.offsets = {planned.tp: planned.stop for planned in self.ranges}
         return memo.offsets
+
+
+def _check_id(data: bytes, number: int, plan_id: str) -> None:
+    """Check that a stored plan is the one that was sealed: its id, which comes last, is the digest of all before it.
+
+    Raises:
+        StoreInconsistent: it was changed in the store.
+    """
+    end = f'"plan_id":{_dump(plan_id)}}}'.encode()
+    sealed = data.removesuffix(end) + b'"plan_id":""}'
+    if not data.endswith(end) or blake2b(sealed, digest_size=16).hexdigest() != plan_id:
+        raise StoreInconsistent(
+            f"stored plan {number} is not what was sealed: its content does not have the digest {plan_id}. Something else has changed it in "
+            "the store. Restore the store from a backup and accept the rollback, or fold the inputs again: sqe-chain rebuild"
+        )
 
 
 def encoded_sections(*sections: Section) -> dict[str, str]:

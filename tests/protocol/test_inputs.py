@@ -6,15 +6,14 @@ service counts and one only passes on.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.adapters.memory import MemoryLog
-from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.envelope.message import wrap
 from sqe_chain.errors import (
     ChainError,
@@ -29,6 +28,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.protocol.same_inputs import DESCRIBE_MS
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
+from tests.support.plans import reseal_last_plan
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
 
 WORDS = ["ant", "bee", "cat", "ape", "bat", "cow"]
@@ -224,15 +224,12 @@ def test_a_record_replaced_in_the_same_leader_epoch_stops(what: str, known: bool
 
 def forget_checksums(rehearsal: Rehearsal) -> None:
     """The last plan as an older version would have written it."""
-    store = rehearsal.stores[""]
-    assert isinstance(store, MemoryStore)
-    copy = store.copy_home(rehearsal.flow.name)
-    assert copy.home is not None
-    record = json.loads(copy.plans[copy.home.number])
-    for planned in record["ranges"]:
-        del planned["last_crc"]
-    copy.plans[copy.home.number] = json.dumps(record).encode()
-    store.restore_home(rehearsal.flow.name, copy)
+
+    def forget(plan: dict[str, Any]) -> None:
+        for planned in plan["ranges"]:
+            del planned["last_crc"]
+
+    reseal_last_plan(rehearsal.stores[""], rehearsal.flow.name, forget)
 
 
 def test_an_unfinished_plan_on_a_truncated_log_stops() -> None:

@@ -161,9 +161,21 @@ def test_what_few_plans_have_is_stored_in_sections_of_these_alone(section: Secti
     assert loaded == plan
     assert type(section).of(loaded) == section
     assert plan.with_sections(type(section)()).with_id() == plain
-    broken = json.loads(plan.to_bytes()) | {"sections": {section.name: 5}}
+    broken = replace(plan, sections={section.name: "5"}).with_id()
     with pytest.raises(StoreInconsistent, match=f"section '{section.name}' of stored plan 4"):
-        type(section).of(Plan.from_bytes(json.dumps(broken).encode()))
+        type(section).of(Plan.from_bytes(broken.to_bytes()))
+
+
+def test_a_plan_that_was_changed_in_the_store_is_refused() -> None:
+    """Of a lowered mark, a run would count replays."""
+    assert STORED.count(b"00000000000007") == 1
+    for changed in (
+        STORED.replace(b"00000000000007", b"00000000000005"),
+        STORED + b" ",
+        json.dumps(json.loads(STORED)).encode(),
+    ):
+        with pytest.raises(StoreInconsistent, match="stored plan 4 is not what was sealed"):
+            Plan.from_bytes(changed)
 
 
 @pytest.mark.parametrize(
