@@ -6,6 +6,7 @@ by value. A process that imports a module compares it with what the service was 
 
 from __future__ import annotations
 
+import decimal
 import importlib
 import io
 import sys
@@ -41,11 +42,13 @@ class PackedFlow:
         digest: identifies it, so that a process unpacks it only once.
         blob: the pickled flow, with the value types that the script defines, because no worker can import them.
         modules: see `digests_of_modules`.
+        decimals: how the service computes with decimals.
     """
 
     digest: str
     blob: bytes
     modules: Mapping[str, str] = field(default_factory=dict)
+    decimals: decimal.Context = field(default_factory=decimal.getcontext)
 
     @classmethod
     def of(cls, flow: CompiledFlow) -> PackedFlow:
@@ -64,8 +67,10 @@ class PackedFlow:
             ) from error
         blob = buffer.getvalue()
         modules = digests_of_modules()
-        digest = blake2b(blob + repr(modules).encode(), digest_size=16).hexdigest()
-        return cls(digest, blob, modules)
+        decimals = decimal.getcontext().copy()
+        decimals.clear_flags()
+        digest = blake2b(blob + repr((modules, decimals)).encode(), digest_size=16).hexdigest()
+        return cls(digest, blob, modules, decimals)
 
     def unpack(self) -> CompiledFlow:
         """The flow; unpacked once per process.
@@ -88,6 +93,7 @@ class PackedFlow:
                 raise
             check_modules(self.modules)
             make_known(python_types)
+            decimal.setcontext(self.decimals.copy())  # after imports, which may set another one
             _unpacked.clear()  # keep only the newest
             _unpacked[self.digest] = flow
         return flow

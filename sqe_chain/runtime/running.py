@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import copy_context
 from pathlib import Path
 from time import monotonic
 from typing import Any, Literal
@@ -126,7 +127,9 @@ class RunningService:
             with self._moved:
                 self._moved.notify_all()
 
-        self._thread = threading.Thread(target=work, name=f"sqe-chain {flow.name}", daemon=True)
+        self._thread = threading.Thread(
+            target=copy_context().run, args=(work,), name=f"sqe-chain {flow.name}", daemon=True
+        )
         self._thread.start()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import importlib
 import io
 import pickle
@@ -144,6 +145,15 @@ def test_a_worker_that_would_run_newer_code_than_the_service_stops_by_name(
             found = unpack_elsewhere(sent)
             assert found.startswith("ConfigurationError "), newer
             assert f"module '{name}' has changed since the service was started" in found, newer
+
+
+def test_another_process_computes_with_as_many_digits() -> None:
+    flow = Flow("digits")
+    flow.source("t", dict).map(lambda _: len(str(decimal.Decimal(1) / 7))).to("u", partitions=1)
+    for digits in (50, 28):
+        with decimal.localcontext(prec=digits):
+            packed = PackedFlow.of(flow.compile())
+        assert unpack_elsewhere(packed) == f"{digits + 2}\n"
 
 
 SCRIPT = """
