@@ -16,7 +16,13 @@ from sqe_chain.adapters import open_store
 from sqe_chain.codecs import Codec
 from sqe_chain.codecs.registry import codec_of_tag
 from sqe_chain.envelope.partitioner import cell_of, key_bytes
-from sqe_chain.errors import ConfigurationError, PoisonError, StoreInconsistent, Unavailable
+from sqe_chain.errors import (
+    RESTORE_OR_REBUILD,
+    ConfigurationError,
+    PoisonError,
+    StoreInconsistent,
+    Unavailable,
+)
 from sqe_chain.errors.outage import raise_outage
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
@@ -62,20 +68,26 @@ class StoredStage:
         Args:
             keys: the keys.
             where: the stage's location, if it was just looked up.
+
+        Raises:
+            StoreInconsistent: the store has lost the cell of a key, or states of it.
         """
         where = where or self.location()
         while True:  # ends: each further round needs another rebuild of the flow
-            values = []
+            values, lost = [], list[int]()
             for key in keys:
                 cell = cell_of(key, where.state_partitions, where.buckets)
                 header, states, _ = self.store.read(where.flow, self.name, cell, [key])
-                if header is not None:
+                if header is None:
+                    lost.append(cell)
+                else:
                     header.check_whole(f"{where.flow}/{self.name}/{cell}")
                 values += states
             if None not in values:
                 return values
             before, where = where, self.location()
             if _rows(before) == _rows(where):
+                self._check_cells(where, lost)
                 return values
 
     def scan(self, keys: Sequence[bytes] = ()) -> Iterator[tuple[bytes, bytes]]:
@@ -85,16 +97,36 @@ class StoredStage:
             keys: for a stage without buckets: read only the state partitions of these keys; without any, all.
 
         Raises:
+            StoreInconsistent: the store has lost a cell, or states of it.
             Unavailable: the flow was rebuilt during the scan, so rows may be missing; begin again.
         """
         where = self.location()
         partitions = where.state_partitions
         cells = {cell_of(key, partitions, 1) for key in keys} if keys else range(partitions * where.buckets)
+        lost = list[int]()
         for cell in sorted(cells):
+            (header,) = self.store.headers(where.flow, self.name, [cell])
+            if header is None:
+                lost.append(cell)
+            else:
+                header.check_whole(f"{where.flow}/{self.name}/{cell}")
             yield from sorted(self.store.scan(where.flow, self.name, cell))
         if _rows(where) != _rows(self.location()):
             raise Unavailable(
                 f"flow {self.flow!r} was rebuilt while this read stage {self.name!r}. Read it again"
+            )
+        self._check_cells(where, lost)
+
+    def _check_cells(self, where: Location, lost: Sequence[int]) -> None:
+        """Check that no cell is without a header: each has one since the flow began, and nobody has moved the stage meanwhile.
+
+        Raises:
+            StoreInconsistent: one is.
+        """
+        if lost:
+            raise StoreInconsistent(
+                f"{where.flow}/{self.name}/{lost[0]}: the store has no header of this cell, though the flow has run. It has lost the cell, "
+                f"with all its states: {RESTORE_OR_REBUILD}"
             )
 
 

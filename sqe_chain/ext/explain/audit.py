@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+from sqe_chain.envelope.partitioner import cell_of
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.explain.replaying import Missing
-from sqe_chain.ext.explain.trace import trace
+from sqe_chain.ext.explain.trace import check_cells, trace
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.runtime.states import location_of
@@ -75,40 +76,75 @@ def audit(
 ) -> AuditedStage:
     """Compare the states of some keys, drawn at random, with what the records give. Reads topics and store; changes nothing.
 
-    All keys are compared if there are fewer than the sample. For the other arguments see `trace`.
+    All keys are compared if there are fewer than the sample. Keys that records have and the store has not are looked for in
+    the cells that were drawn. For the other arguments see `trace`.
 
     Raises:
         ConfigurationError: the flow has not run, or cannot be replayed.
         ServiceStopped: a topic is not what it was.
+        StoreInconsistent: the store has lost a cell, or states of one.
     """
-    keys = _draw(env, stage, sample, random)
-    if not keys:
-        return AuditedStage(stage.name, 0, -1)
-
+    drawn = _draw(env, stage, sample, random)
     compare = partial(trace, env, stage, since=since, stopped=stopped, progressed=progressed)
-    result = compare(keys, with_records=False)
+    result = compare(drawn.sample, with_records=False, watched=drawn.lies_in)
     trusted = None if result.before is None else result.before.number
-    audited = AuditedStage(stage.name, len(keys), result.stored.plan.number, trusted=trusted)
+    plan, elsewhere = result.stored.plan.number, drawn.elsewhere
+    audited = AuditedStage(stage.name, len(drawn.sample), plan, trusted=trusted)
     if result.missing:
         return replace(audited, missing=result.missing)
-    if not result.different:
-        return audited
-    closer = compare(result.different, with_records=True)
-    first = tuple(closer.first_difference(key) for key in closer.different)
-    return replace(audited, different=closer.different, first=first)
+    # Records have these keys, and the store has no state of them. The fold may have deleted it; a second look shows that.
+    absent = sorted(result.arrived - drawn.stored)
+    suspects = random.sample(absent, min(sample, len(absent)))
+    audited = replace(audited, keys=len({*drawn.sample, *suspects}))
+    wrong = sorted(
+        {*result.different, *(compare(suspects, with_records=False).different if suspects else ())}
+    )
+    first = dict.fromkeys(elsewhere, "it is stored in a cell in which nobody looks for it")
+    if wrong:
+        closer = compare(wrong, with_records=True)
+        first |= {key: closer.first_difference(key) for key in closer.different}
+    return replace(audited, different=tuple(sorted(first)), first=tuple(first[key] for key in sorted(first)))
 
 
-def _draw(env: Environment, stage: StageNode, sample: int, random: Random) -> list[bytes]:
-    """Keys of a stage, drawn at random from state partitions drawn at random."""
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """What was drawn of a stage.
+
+    Attributes:
+        sample: keys whose states are compared.
+        stored: all keys of the cells that were read.
+        elsewhere: keys that lie in another cell than their own.
+        lies_in: whether a key belongs into a cell that was read.
+    """
+
+    sample: tuple[bytes, ...]
+    stored: frozenset[bytes]
+    elsewhere: tuple[bytes, ...]
+    lies_in: Callable[[bytes], bool]
+
+
+def _draw(env: Environment, stage: StageNode, sample: int, random: Random) -> _Drawn:
+    """Keys of a stage, drawn at random from cells drawn at random.
+
+    Raises:
+        StoreInconsistent: the store has lost a cell, or states of one.
+    """
     where, store = location_of(env.ports.home, env.flow.name, stage.name), env.ports.store(stage)
     cells = list(range(where.state_partitions * where.buckets))
+    check_cells(store, where.flow, stage.name, cells)
     random.shuffle(cells)
-    seen: set[bytes] = set()
+    stored, elsewhere, read = set[bytes](), set[bytes](), set[int]()
+
+    def cell_for(key: bytes) -> int:
+        return cell_of(key, where.state_partitions, where.buckets)
+
     for cell in cells:
-        if len(seen) >= sample * _MORE:
+        if len(stored) >= sample * _MORE:
             break
+        read.add(cell)
         for row, content in store.scan(where.flow, stage.name, cell):
-            seen.update(
-                state.key for state in stage.stage_kind.states_in(row, content) if state.state is not None
-            )
-    return random.sample(sorted(seen), min(sample, len(seen)))
+            for state in stage.stage_kind.states_in(row, content):
+                if state.state is not None:
+                    (stored if cell_for(state.key) == cell else elsewhere).add(state.key)
+    drawn = random.sample(sorted(stored), min(sample, len(stored)))
+    return _Drawn(tuple(drawn), frozenset(stored), tuple(elsewhere), lambda key: cell_for(key) in read)

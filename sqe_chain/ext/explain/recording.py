@@ -65,14 +65,18 @@ class Recorder:
         keys: record units of these keys; None: of all.
         place: record only units of this input; None: of all.
         keeps: whether what is recorded is kept; False: the keys are only chosen.
+        watched: name of a stage, and the keys whose arrival there is noted; None: of no stage.
 
     Attributes:
+        arrived: the watched keys that units had.
         by_plan: number of a batch -> what was recorded in its last attempt.
     """
 
     keys: frozenset[bytes] | None = None
     place: Place | None = None
     keeps: bool = True
+    watched: tuple[str, Callable[[bytes], bool]] | None = None
+    arrived: set[bytes] = field(default_factory=set)
     by_plan: dict[int, list[Contribution]] = field(default_factory=dict)
 
     def begin(self, plan: int) -> None:
@@ -84,6 +88,13 @@ class Recorder:
         if self.keys is not None and key not in self.keys:
             return False
         return self.place is None or origin().order == self.place
+
+    def watch(self, stage: str, keys: Iterable[bytes | None]) -> None:
+        """Note keys that have come to a stage."""
+        if self.watched is not None and self.watched[0] == stage:
+            wants = self.watched[1]
+            new = {key for key in keys if key is not None}.difference(self.arrived)
+            self.arrived.update(filter(wants, new))
 
     def add(self, contribution: Contribution) -> None:
         """Record a unit."""
@@ -148,6 +159,7 @@ class RecordingWork(StageWork):
 
     def apply(self, units: Sequence[Unit]) -> None:
         run, recorder, begin = UnitRun.of(units), self._kind.recorder, 0
+        recorder.watch(self._task.name, run.keys)
         for index, packed in enumerate(run.keys):
             key = unpack_key_and_id(packed)[0] if self._by_id and packed is not None else packed
             if not recorder.takes(key, partial(run.origin, index)):

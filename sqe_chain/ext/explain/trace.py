@@ -9,12 +9,18 @@ from pathlib import Path
 
 from sqe_chain.envelope.carrier import find_head, lane_and_position
 from sqe_chain.envelope.partitioner import cell_of
-from sqe_chain.errors import ConfigurationError, EnvelopeError, Unavailable
+from sqe_chain.errors import (
+    RESTORE_OR_REBUILD,
+    ConfigurationError,
+    EnvelopeError,
+    StoreInconsistent,
+    Unavailable,
+)
 from sqe_chain.ext.explain.recording import Contribution, Place, Recorder
 from sqe_chain.ext.explain.replaying import Missing, Replay
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
-from sqe_chain.ports import Range, StateStore, TopicPartition
+from sqe_chain.ports import Header, Range, StateStore, TopicPartition
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.stored_plans import plan_of_a_run, read_plan
@@ -56,6 +62,7 @@ class Trace:
         missing: records that the topics no longer have. Then nothing can be compared.
         before: the plan of the export with whose states the replay began; None: it began where the flow began.
         trusted: the keys' states in that export, which nobody has checked.
+        arrived: the watched keys that any record had.
     """
 
     stage: StageNode
@@ -66,6 +73,7 @@ class Trace:
     missing: tuple[Missing, ...]
     before: Plan | None = None
     trusted: tuple[StoredState, ...] = ()
+    arrived: frozenset[bytes] = frozenset()
 
     @property
     def equal(self) -> bool | None:
@@ -126,6 +134,7 @@ def trace(
     stopped: Callable[[], bool] = lambda: False,
     progressed: Callable[[int, int], object] = lambda _read, _all: None,
     with_records: bool = True,
+    watched: Callable[[bytes], bool] | None = None,
 ) -> Trace:
     """Find out which records made the states of keys. Reads topics and store; changes nothing.
 
@@ -139,15 +148,19 @@ def trace(
         stopped: whether to end early.
         progressed: see `Replay`.
         with_records: also list the records, and those that were ignored as replays; the topics are then read twice.
+        watched: which other keys are noted if records have them; see `Trace.arrived`.
 
     Raises:
         ConfigurationError: the stage keeps no states by key, the flow has not run, or it cannot be replayed.
         ServiceStopped: a topic is not what it was.
+        StoreInconsistent: the store has lost a cell, or states of one.
     """
     check_traceable(stage)
     wanted = frozenset(keys)
     stored = read_states(env.ports.stores, env.flow.name, stage, keys)
-    recorder = Recorder(wanted, keeps=with_records)
+    recorder = Recorder(
+        wanted, keeps=with_records, watched=None if watched is None else (stage.name, watched)
+    )
     # With another policy an input that fails under one key counts under no other.
     alone = stage.traits.order == "units" and not stage.traits.ticks and env.flow.poison == "stop"
     with Replay(
@@ -167,7 +180,9 @@ def trace(
     replays = (
         tuple(_replays_of(env, stored.plan, contributions, begun, replay.missing)) if with_records else ()
     )
-    result = Trace(stage, stored, states, contributions, replays, replay.missing)
+    result = Trace(
+        stage, stored, states, contributions, replays, replay.missing, arrived=frozenset(recorder.arrived)
+    )
     return (
         result if before is None else replace(result, before=before.plan, trusted=before.states[stage.name])
     )
@@ -193,6 +208,7 @@ def read_states(
 
     Raises:
         ConfigurationError: the flow or the stage has not run.
+        StoreInconsistent: the store has lost a cell, or states of one.
         Unavailable: a batch was being persisted all the time.
     """
     wanted, store = frozenset(keys), stores[stage.store or ""]
@@ -200,7 +216,7 @@ def read_states(
         time.sleep(_PAUSE_S if attempt else 0)
         last, where = plan_of_a_run(stores[""], flow), location_of(stores[""], flow, stage.name)
         cells = sorted({cell_of(key, where.state_partitions, where.buckets) for key in keys})
-        before = store.headers(where.flow, stage.name, cells)
+        before = check_cells(store, where.flow, stage.name, cells)
         states = [
             state
             for cell in cells
@@ -221,6 +237,25 @@ def read_states(
         f"stage {stage.name!r} of flow {flow!r} is being written: a plan is persisted in part. Ask again. If no service of the "
         "flow runs, start it: it finishes the plan"
     )
+
+
+def check_cells(store: StateStore, flow: str, stage: str, cells: Sequence[int]) -> list[Header]:
+    """The headers of cells of a stage that has run; each has one, and all the states that writes have left.
+
+    Raises:
+        StoreInconsistent: the store has lost one, or states beside it.
+    """
+    headers = list[Header]()
+    for cell, header in zip(cells, store.headers(flow, stage, cells), strict=True):
+        where = f"{flow}/{stage}/{cell}"
+        if header is None:
+            raise StoreInconsistent(
+                f"{where}: the store has no header of this cell, though the flow has run. It has lost the cell, with all its states: "
+                f"{RESTORE_OR_REBUILD}"
+            )
+        header.check_whole(where)
+        headers.append(header)
+    return headers
 
 
 def _rows(
