@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -44,7 +43,6 @@ def web(
     host: Annotated[
         str, Option("Address of the page; by default this machine alone can ask.", "ADDRESS")
     ] = "127.0.0.1",
-    token_file: Annotated[Path | None, Option("Without effect: the page only shows.", "FILE")] = None,
     show_payloads: Annotated[bool, Option("Show the values of records.")] = False,
 ) -> None:
     """Serve a page that shows all flows of a store: their chain, positions, plans, keys, records and replays.
@@ -52,8 +50,6 @@ def web(
     States are also served as JSON; see /openapi.json. The page is for this machine unless --host is given, and it changes nothing.
     """
     flows = {flow.name: flow for flow in map(load_flow, targets or ())}
-    if token_file is not None:
-        ERR.print("--token-file: the page only shows now, and needs no token. Leave it out")
     log = None if kafka.kafka is None else open_log(kafka.kafka, kafka.kafka_config)
     stop = Stop()
     with (

@@ -678,10 +678,3 @@ def test_a_flow_is_shown_and_written_as_a_picture(
     assert (tmp_path / "flow.svg").read_text(encoding="utf-8").startswith("<svg")
     again = command("show", "cli_flows:counts", "--svg", "flow.svg")
     assert (again.exit_code, "flow.svg" in again.stderr) == (2, True)
-
-
-def test_a_file_that_is_no_text_is_no_token(command: Callable[..., Result], tmp_path: Path) -> None:
-    (tmp_path / "token").write_bytes(b"\xff" * 20)
-    refused = command("web", "--token-file", str(tmp_path / "token"), "--store", "memory://no-token")
-    assert refused.exit_code == 2
-    assert "token: it is not UTF-8. Expected a file with a token" in refused.stderr.replace("\n", " ")

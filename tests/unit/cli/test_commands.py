@@ -65,7 +65,7 @@ TAKEN = {
     "why-not": "TARGET RECORD kafka kafka-config store log-json json",
     "audit": "TARGET kafka kafka-config store log-json sample stage every rate seed metrics-port json since",
     "doctor": "TARGET kafka kafka-config store json",
-    "web": "TARGETS kafka kafka-config store port host token-file show-payloads",
+    "web": "TARGETS kafka kafka-config store port host show-payloads",
     "flows list": "store json",
     "flows forget": "NAME kafka kafka-config store topics yes",
     "readers show": "TARGET store json",
