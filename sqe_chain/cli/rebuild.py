@@ -39,6 +39,7 @@ def rebuild(
     engine: EngineOptions,
     limit: SkipLimits,
     resume: ResumeOption = False,
+    accept_lost_dead_letters: bool = False,
     announce: Annotated[
         bool, Option("Then publish the newest state of every key again; see sqe-chain announce.")
     ] = False,
@@ -51,7 +52,12 @@ def rebuild(
     flow = load_flow(target)
     if announce:
         stages_to_announce(flow)  # otherwise it would be refused only when everything is folded
-    with prepare_command(flow, settings_in(operation, limit), operation, engine.choice()) as prepared:
+    with prepare_command(
+        flow,
+        settings_in(operation, limit, accept_lost_dead_letters=accept_lost_dead_letters),
+        operation,
+        engine.choice(),
+    ) as prepared:
         results = [_fold_again(prepared, None, resume=resume)]
         if announce:
             try:
@@ -78,6 +84,7 @@ def rewind(
     limit: SkipLimits,
     republish: Annotated[bool, Option("Publish the outputs of inputs after that point again.")] = False,
     resume: ResumeOption = False,
+    accept_lost_dead_letters: bool = False,
 ) -> None:
     """Put a flow back to an earlier point: fold its states again up to there, and let it continue from there.
 
@@ -85,7 +92,8 @@ def rewind(
     A flow without states only moves its offsets and publishes: it needs --republish.
     """
     flow = load_flow(target)
-    settings, choice, where = settings_in(operation, limit), engine.choice(), target_of(to)
+    settings = settings_in(operation, limit, accept_lost_dead_letters=accept_lost_dead_letters)
+    choice, where = engine.choice(), target_of(to)
     check_no_files(flow)
     if not flow.stages and not republish:
         raise ConfigurationError(

@@ -51,6 +51,8 @@ class Parking(Section):
         discarded: where the records were read that never count. A flow that is folded again skips them.
         counted: of each partition the last record that was released ever. Receivers know the outputs under other names, so
             they are not published again.
+        skipped: where records were read that are in the dead-letter topic. They stay skipped when the flow is folded again: what
+            is released comes back as another record.
     """
 
     name: ClassVar[str] = "parked"
@@ -58,6 +60,7 @@ class Parking(Section):
     released: tuple[Place, ...] = ()
     discarded: tuple[Place, ...] = ()
     counted: tuple[Place, ...] = ()
+    skipped: tuple[Place, ...] = ()
 
     def remedy(self, size: int) -> tuple[str, str] | None:
         """While records wait, the policy stays."""
@@ -73,10 +76,11 @@ class Parking(Section):
     def left(self, ranges: Iterable[PlannedRange]) -> Parking:
         """What is left after the plan's own batch."""
         kept = {(planned.topic, planned.topic_id, planned.partition) for planned in ranges}
-        discarded, counted = (
-            tuple(place for place in places if place[:3] in kept) for places in (self.discarded, self.counted)
+        discarded, counted, skipped = (
+            tuple(place for place in places if place[:3] in kept)
+            for places in (self.discarded, self.counted, self.skipped)
         )
-        return Parking(self.records, (), discarded, counted)
+        return Parking(self.records, (), discarded, counted, skipped)
 
     def waiting(self, ranges: Iterable[PlannedRange]) -> ParkedKeys:
         """What tasks get that read these ranges."""
@@ -91,7 +95,7 @@ class Parking(Section):
             if key is not None and place_of(record)[:3] in begins:
                 keys.setdefault(record.tp, {}).setdefault(key, record.offset())
         again = _offsets_from(begins, map(place_of, self.records))
-        return ParkedKeys(keys, again, _offsets_from(begins, self.discarded))
+        return ParkedKeys(keys, again, _offsets_from(begins, (*self.discarded, *self.skipped)))
 
     def releasing(self, before: Plan, places: Iterable[Place]) -> Releasing:
         """The batch that processes some of the records; the same in a redo.
@@ -116,7 +120,7 @@ class Parking(Section):
         gone = set(places)
         records = tuple(record for record in self.records if place_of(record) not in gone)
         known = tuple(sorted({*self.discarded, *gone})) if discarded else self.discarded
-        return Parking(records, (), known, self.counted)
+        return replace(self, records=records, released=(), discarded=known)
 
     def counting(self, places: Iterable[Place]) -> tuple[Place, ...]:
         """See `counted`, once these records count, too."""
@@ -124,15 +128,17 @@ class Parking(Section):
 
     def to_json(self) -> dict[str, list[Any]]:
         """For json.dumps."""
-        places = {"released": self.released, "discarded": self.discarded, "counted": self.counted}
-        plain = {name: _plain(own) for name, own in places.items() if own}
+        plain = {name: _plain(own) for name in _PLACES if (own := getattr(self, name))}
         return plain | {"records": [record.to_json() for record in self.records]} if self.records else plain
 
     @classmethod
     def from_json(cls, raw: Mapping[str, list[Any]]) -> Self:
         """What `to_json` gave."""
         records = tuple(ParkedRecord.from_json(record) for record in raw.get("records", ()))
-        return cls(records, *(_places_in(raw.get(name, ())) for name in ("released", "discarded", "counted")))
+        return cls(records, *(_places_in(raw.get(name, ())) for name in _PLACES))
+
+
+_PLACES: Final = ("released", "discarded", "counted", "skipped")
 
 
 def _plain(places: Iterable[Place]) -> list[Any]:
@@ -283,7 +289,12 @@ class ParkingInputs(Feature):
         records |= {place_of(record): record for record in new}
         kept = kept.left(part.ranges)
         counted = kept.counting(place for place in released if place not in records)
-        after = Parking(tuple(records[place] for place in sorted(records)), released, kept.discarded, counted)
+        after = replace(
+            kept,
+            records=tuple(records[place] for place in sorted(records)),
+            released=released,
+            counted=counted,
+        )
         self._check_limits(after, new)
         return after
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from sqe_chain.chain import root_position
 from sqe_chain.envelope.carrier import find_head, passed_on
@@ -13,48 +12,11 @@ from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import SourceNode
-from sqe_chain.operations.patterns import RecordPatterns
 from sqe_chain.ports import Message, Output, Range, TopicInfo
 from sqe_chain.task.dead_letters import DeadLetter
 from sqe_chain.task.target import RECORD_OVERHEAD, headers_size
 
 _FOLD_AGAIN = "fold the inputs again with the right code: sqe-chain rebuild, or rewind"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection(RecordPatterns):
-    """Which dead-letter records are meant; without arguments all of them.
-
-    Attributes:
-        since_ms: only records of this time or a later one, in milliseconds since 1970.
-        until_ms: only records of an earlier time.
-        topic: only records that were read there.
-        places: only records that were read there, each as ``topic[partition]@offset``.
-    """
-
-    since_ms: int | None = None
-    until_ms: int | None = None
-    topic: str | None = None
-    places: tuple[str, ...] | None = None
-
-    def takes(self, dead: DeadLetter, message: Message) -> bool:
-        """Whether a record is one of them."""
-        at_ms = dead.timestamp_ms
-        return (
-            self.match(dead.error, message.key())
-            and (self.since_ms is None or at_ms >= self.since_ms)
-            and (self.until_ms is None or at_ms < self.until_ms)
-            and self.topic in (None, dead.topic)
-            and (self.places is None or str(dead) in self.places)
-        )
-
-    @property
-    def text(self) -> str:
-        """The same for every selection of the same records; "": all."""
-        given = {
-            name: value for name, value in asdict(self).items() if value is not None and value is not False
-        }
-        return json.dumps(given, separators=(",", ":")) if given else ""
 
 
 class CannotBeSentError(Exception):

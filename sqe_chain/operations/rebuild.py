@@ -35,6 +35,7 @@ from sqe_chain.features.sinks import check_no_sinks
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.attempts import Attempts, cells_of, name_of
 from sqe_chain.operations.progress import FlowProgress, find_progress, recreated_since
+from sqe_chain.operations.skipped_again import find_skipped
 from sqe_chain.ports import Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.claim import beat, check_has_run, check_not_superseded, check_stores, claim, release
@@ -179,7 +180,8 @@ class Rebuild:
             heard=heard if received else None,
         )
         lanes = self._lanes(until, progress)
-        sections = encoded_sections(rebuilding, closes, progress.parking, lanes, progress.begun)
+        parking = replace(progress.parking, skipped=find_skipped(self.env, infos))
+        sections = encoded_sections(rebuilding, closes, parking, lanes, progress.begun)
         outputs = progress.layout.outputs if progress.layout else {}
         spec = Refold(rebuilding.attempt, progress.starts, until, sections, outputs)
         return spec, rebuilding, closes, lanes

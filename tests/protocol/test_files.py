@@ -21,7 +21,7 @@ from sqe_chain.errors import (
 from sqe_chain.features.file_inputs import LoadedFiles
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Csv
-from sqe_chain.operations.dead_letter_replay import DeadLetterReplay
+from sqe_chain.operations.failed_in_plans import FailedInPlans
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
@@ -297,9 +297,9 @@ def test_damaged_rows_go_to_the_poison_policy_one_by_one(tmp_path: Path) -> None
         b"r\xff3,4",
     ]
     assert [dict(record.headers() or [])["sqe-offset"] for record in dead_letters] == [b"1", b"2", b"3"]
-    sent = DeadLetterReplay(load.flow, load.log).run()
-    assert (sent.sent, sent.left) == (0, 3)
-    assert "put what is right into another file" in sent.reasons[0][1]
+    result = FailedInPlans(load._environment(None)).release()
+    assert (result.released, result.left) == (0, 3)
+    assert "put what is right into another file" in result.reasons[0][1]
     stopped = Rehearsal(totals_flow(tmp_path))
     with pytest.raises(PoisonError, match=r"f\.csv, row 1\b"):
         stopped.run_until_caught_up()

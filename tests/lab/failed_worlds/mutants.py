@@ -9,7 +9,6 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from sqe_chain.engines.task import publish
-from sqe_chain.operations import failed_letters
 from sqe_chain.operations.failed_letters import FailedLetters
 from sqe_chain.operations.processing_letters import process_letters
 from sqe_chain.protocol import republish
@@ -81,6 +80,11 @@ def _under_another_name(flow: Any, letters: Any, decision: Decision, described: 
     return type(made)(made.outputs, "", made.failed)
 
 
+def _renaming(self: FailedLetters) -> None:
+    if self.process is process_letters:  # of a flow without plans
+        self.process = _under_another_name
+
+
 def _as_if_new(*args: Any, **named: Any) -> Portion:
     return Portion(*args, **{**named, "published": 0})
 
@@ -101,7 +105,7 @@ MUTANTS: Final[dict[str, tuple[str, Callable[[], Any]]]] = {
     ),
     "id_by_time": (
         "a repeated release gets other lanes",
-        lambda: patch.object(failed_letters, "process_letters", _under_another_name),
+        lambda: patch.object(FailedLetters, "__post_init__", _renaming),
     ),
     "same_lane": (
         "a release publishes on the lanes of the flow itself",

@@ -62,7 +62,7 @@ MUTANTS: Final = (
         (
             "Rebuild._spec",
             replace(
-                "encoded_sections(rebuilding, closes, progress.parking, lanes, progress.begun)",
+                "encoded_sections(rebuilding, closes, parking, lanes, progress.begun)",
                 "encoded_sections(rebuilding, closes, lanes, progress.begun)",
             ),
         ),
