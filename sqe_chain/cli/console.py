@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from textwrap import indent
+from typing import Final, NoReturn
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -14,7 +15,7 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
-from sqe_chain.errors import ChainError
+from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.errors.safe_text import json_line, one_line, shown
 from sqe_chain.flow.stored import printable_text
 
@@ -55,13 +56,30 @@ def report_errors(*, traceback: bool = False, as_json: bool = False) -> Iterator
         raise
     except BrokenPipeError:  # the reader has closed the pipe, as in `sqe-chain peek ... | head`: no error
         raise typer.Exit(0) from None
+    except FileNotFoundError as error:
+        if _NO_TEMPORARY not in str(error):
+            _unexpected(error, traceback=traceback, as_json=as_json)
+        known = ConfigurationError(
+            "temporary files: no directory for them that this user may write. Expected one. Mount a writable directory at /tmp, or "
+            "name one in TMPDIR"
+        )
+        _print_error(known, str(known), known.exit_status, traceback=traceback, as_json=as_json)
+        raise typer.Exit(known.exit_status) from None
     except ChainError as error:
         _print_error(error, str(error), error.exit_status, traceback=traceback, as_json=as_json)
         raise typer.Exit(error.exit_status) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the user gets one line; sys.exit() in their code, too
-        hint = "" if traceback else "; --traceback shows where"
-        _print_error(error, f"unexpected: {error}{hint}", 1, traceback=traceback, as_json=as_json)
-        raise typer.Exit(1) from None
+        _unexpected(error, traceback=traceback, as_json=as_json)
+
+
+def _unexpected(error: BaseException, *, traceback: bool, as_json: bool) -> NoReturn:
+    hint = "" if traceback else "; --traceback shows where"
+    _print_error(error, f"unexpected: {error}{hint}", 1, traceback=traceback, as_json=as_json)
+    raise typer.Exit(1) from None
+
+
+_NO_TEMPORARY: Final = "No usable temporary directory found"
+"""How the text of Python's module `tempfile` begins that says so; the error has no class of its own."""
 
 
 def _print_error(

@@ -6,7 +6,7 @@ publishing. `_admin` asks about topics and offsets, `_group` commits, `_clients`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from sqe_chain.adapters.kafka import _group, _reader, _writer
@@ -104,6 +104,29 @@ class KafkaLog(Log):
     def commits_kept_ms(self) -> int:
         """For how long the broker keeps what a group without members has committed; -1: without limit, or unknown."""
         return self._admin.commits_kept_ms()
+
+    def missing_rights(self, read: Collection[str], written: Collection[str], group: str) -> dict[str, str]:
+        """Topic or group -> what this login needs there and may not do; read the group's commits before (`committed`).
+
+        Nothing is tried: the broker is asked. One that does not report rights, or has no ACLs, misses none.
+
+        Args:
+            read: topics that exist, and are read.
+            written: topics that exist, and are written.
+            group: whose offsets are committed.
+
+        Raises:
+            Unavailable, ConfigurationError: as all calls of a `Log`.
+        """
+        return self._admin.missing_rights({*read}, {*written}, group)
+
+    def members(self, group: str) -> list[str]:
+        """Client and host of each program that has joined a group; read its commits before (`committed`).
+
+        Raises:
+            Unavailable, ConfigurationError: as all calls of a `Log`.
+        """
+        return self._admin.members(group)
 
     def writer(self) -> Writer:
         return _writer.KafkaWriter(self._settings)

@@ -200,6 +200,57 @@ class Admin(KafkaClient):
         answers = self._send(lambda: request([what], request_timeout=self._settings.timeout_s), doing)
         self._result_unless(frozenset(done), answers[name], doing)
 
+    def missing_rights(self, read: AbstractSet[str], written: AbstractSet[str], group: str) -> dict[str, str]:
+        """Topic or group -> what the user may not do; see `KafkaLog.missing_rights`."""
+        operation = driver.AclOperation
+        needed = {
+            name: [operation.READ] * (name in read) + [operation.WRITE] * (name in written)
+            for name in sorted(read | written)
+        }
+        described = self._send(
+            lambda: self.driver.describe_topics(
+                TopicCollection(list(needed)),
+                include_authorized_operations=True,
+                request_timeout=self._attempt_s,
+            ),
+            "Asking for rights",
+        )
+        missing = dict[str, str]()
+        for name, answer in described.items():
+            topic = self._result_unless(_UNKNOWN_TOPIC, answer, f"Asking for rights on topic {name}")
+            allowed = None if topic is None else topic.authorized_operations
+            if allowed is not None:  # else the broker does not report them
+                lacks = [right.name for right in needed[name] if right not in allowed]
+                missing |= {name: " and ".join(lacks)} if lacks else {}
+        described_group = self._group(group)
+        if described_group is None:
+            missing[group] = "READ"
+        elif described_group.authorized_operations is not None:
+            missing |= {group: "READ"} if operation.READ not in described_group.authorized_operations else {}
+        return missing
+
+    def members(self, group: str) -> list[str]:
+        """Who has joined a group; see `KafkaLog.members`."""
+        described = self._group(group)
+        found = [] if described is None else described.members
+        return sorted(f"{member.client_id} at {member.host.lstrip('/')}" for member in found)
+
+    def _group(self, group: str) -> Any:  # noqa: ANN401 - the driver's ConsumerGroupDescription
+        """The description of a group, also of one that is not there; None: the user may not see it.
+
+        A late answer to a group request ends the process (see `_group`). So ask for commits first, which shows that the
+        coordinator answers.
+        """
+        answers = self._send(
+            lambda: self.driver.describe_consumer_groups(
+                [group], include_authorized_operations=True, request_timeout=self._settings.timeout_s
+            ),
+            f"Describing group {group}",
+        )
+        return self._result_unless(
+            {"GROUP_AUTHORIZATION_FAILED"}, answers[group], f"Describing group {group}"
+        )
+
     def _has_leaders(self, topic: str) -> bool:
         description = self._descriptions([topic]).get(topic)
         return description is not None and all(

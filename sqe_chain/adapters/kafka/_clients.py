@@ -73,8 +73,8 @@ _RIGHTS = MappingProxyType(
         "TOPIC_AUTHORIZATION_FAILED": "grant the user DESCRIBE, DESCRIBE_CONFIGS, and READ (inputs) or WRITE (outputs) on "
         "the topic",
         "GROUP_AUTHORIZATION_FAILED": "grant the user READ on the group, which has the flow's name",
-        "CLUSTER_AUTHORIZATION_FAILED": "grant the user what it asked for on the cluster (IDEMPOTENT_WRITE on brokers "
-        "before 2.8)",
+        "CLUSTER_AUTHORIZATION_FAILED": "grant the user WRITE on the output topics (and IDEMPOTENT_WRITE on the cluster, "
+        "on brokers before 2.8)",
         "SASL_AUTHENTICATION_FAILED": "check sasl.mechanism, user and password in --kafka-config",
         "_AUTHENTICATION": "check sasl.mechanism, user and password in --kafka-config",
         "_SSL": "check security.protocol and the ssl properties in --kafka-config",

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as DriverPartition
 
-from sqe_chain.adapters.kafka._clients import KafkaClient, Pool, error_for
+from sqe_chain.adapters.kafka._clients import CONFIGURATION, KafkaClient, Pool, error_for
 from sqe_chain.adapters.kafka._settings import READER, KafkaSettings
 from sqe_chain.errors import ChainError
 from sqe_chain.ports import Commit, TopicPartition
@@ -93,6 +93,20 @@ class KafkaGroup(KafkaClient):
             if failed is None:
                 return
             self._check_retry(failed, doing, deadline)
+
+    def _serve(self, wait_s: float, doing: str) -> None:
+        """Serve the reports of the client's threads; raise what no retry helps against.
+
+        The driver answers nothing while it looks for the coordinator, also when the broker refuses to name one. It says so in
+        a message without content.
+        """
+        try:
+            message = self.driver.poll(wait_s)
+        except KafkaException as error:
+            raise error_for(error, doing, self._settings) from None
+        failed = None if message is None else message.error()
+        if failed is not None and failed.name() in CONFIGURATION:
+            raise error_for(failed, doing, self._settings)
 
     def _on_commit(self, error: KafkaError | None, partitions: Sequence[DriverPartition]) -> None:
         self._replies.append((error, partitions))

@@ -25,6 +25,8 @@ _SMALLEST = 1_000
 _SLICE_S = 0.1
 _ROOM_S = 0.01
 _LAST_REPORTS_S = 5.0
+_PURGED = {"_PURGE_INFLIGHT", "_PURGE_QUEUE"}
+"""Reports of records that this module has dropped itself: they name no reason."""
 
 
 def largest_record_bytes(max_message_bytes: int) -> int:
@@ -49,7 +51,7 @@ class Sender(KafkaClient):
         super().__init__(settings, Producer, {**settings.client(fixed, WRITER_TUNING), **reports})
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:
+        if error is None or error.name() in _PURGED:
             return
         failed = error_for(error, f"Writing {message.topic()}[{message.partition()}]", self._settings)
         weight = _weight(error, failed)

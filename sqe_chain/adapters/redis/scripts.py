@@ -288,3 +288,23 @@ count = count - each('HDEL', KEYS[2], at, #ARGV)
     + _END
 )
 """Compare and set a header, with rows and a hash of each. A hash is deleted first: it may have lost fields."""
+
+TRY: Final = Script(
+    """
+-- KEYS: one that nobody else uses. It is gone at the end, also when a command fails: a hash without fields is deleted.
+if redis.acl_check_cmd then
+  for _, name in ipairs({'HSET', 'HDEL', 'HGET', 'HMGET', 'HKEYS', 'HLEN', 'HSCAN', 'GET', 'INCR'}) do
+    local allowed
+    if name == 'HMGET' or name == 'HGET' or name == 'HDEL' then allowed = redis.acl_check_cmd(name, KEYS[1], 'f')
+    elseif name == 'HSET' then allowed = redis.acl_check_cmd(name, KEYS[1], 'f', '')
+    elseif name == 'HSCAN' then allowed = redis.acl_check_cmd(name, KEYS[1], '0')
+    else allowed = redis.acl_check_cmd(name, KEYS[1]) end
+    if not allowed then return redis.error_reply('NOPERM the user may not run ' .. name .. ' on ' .. KEYS[1]) end
+  end
+end
+redis.call('HLEN', KEYS[1])
+redis.call('HSET', KEYS[1], 'f', '')
+return redis.call('HDEL', KEYS[1], 'f')
+"""
+)
+"""Try a write that undoes itself, and from Redis 7.0 the rights of a service."""

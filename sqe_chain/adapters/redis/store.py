@@ -247,6 +247,21 @@ class RedisStore(CheckedStore):
         reply = self._client.run(script, [key], arguments, lasting=lasting)
         return layout.locations_of(cast("list[bytes]", reply), key)
 
+    def try_writes(self, flow: str, cells: Sequence[tuple[str, int]]) -> None:
+        """Try all that a service does: a script for the home record and for each cell, whose key is gone when it ends.
+
+        Args:
+            flow: name of the flow.
+            cells: stage and number of each cell that it writes.
+
+        Raises:
+            Unavailable: no answer, or a server takes no writes now, or has too few replicas.
+            ConfigurationError: the user may not do it.
+        """
+        keys = [flow_key(flow, "doctor"), *(cell_key(cell_of(flow, *cell), "doctor") for cell in cells)]
+        for key in keys:
+            self._client.run(scripts.TRY, [key], [])
+
     def close(self) -> None:
         RedisClient.forget(self.settings)
 

@@ -9,8 +9,11 @@ The schema is documented in docs/stores.md.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 from sqe_chain.adapters.address import Address
@@ -43,6 +46,10 @@ _CELL: Final = "flow = ? AND stage = ? AND part = ?"
 _HOME: Final = ", ".join(HOME_FIELDS)
 _HEADER: Final = ", ".join(HEADER_FIELDS)
 _LOCATION: Final = ", ".join(LOCATION_FIELDS)
+
+
+class _TakeBack(Exception):
+    """Rolls a transaction back."""
 
 
 class SqliteStore(CheckedStore):
@@ -224,6 +231,29 @@ class SqliteStore(CheckedStore):
                 return current
             connection.execute("DELETE FROM locations WHERE flow = ?", (flow,))
             return None
+
+    def try_writes(self, flow: str, cells: Sequence[tuple[str, int]]) -> None:
+        """Try a write, which its transaction takes back. A file that is not there is not created: its directory is looked at.
+
+        Args:
+            flow: name of the flow.
+            cells: a file has one right for all.
+
+        Raises:
+            Unavailable: locked by others for too long, disk full, input/output error.
+            ConfigurationError: the user may not write the file, or make it.
+        """
+        del cells
+        directory = Path(self.path).parent
+        if not os.access(directory, os.W_OK | os.X_OK):  # SQLite makes files beside its own, too
+            raise ConfigurationError(
+                f"sqlite://{self.path}: no right to write into {directory}. Expected one. Change its owner or its mode, or mount it writable"
+            )
+        if not is_there(self.path):
+            return
+        with suppress(_TakeBack), self._file.transaction(write=True) as connection:
+            _replace(connection, "plans", "flow, number, plan", (check_name(flow), -1, b""))
+            raise _TakeBack
 
     def close(self) -> None:
         SqliteFile.forget(self.path, self.timeout_s)

@@ -33,12 +33,17 @@ _JAVA: Final = "apt-get install openjdk-17-jre-headless"
 # fmt: off
 KINDS: Final[dict[str, tuple[Severity, str, str]]] = {
     "unreachable": ("error", "{why}", "check the address, the network and the login"),
+    "no-right": ("error", "the login may not {operations} it, and the service needs to", "kafka-acls.sh --add --allow-principal User:NAME"),
+    "group-members": ("error", "{member} has joined the group {group!r}: the broker refuses the commits of a service", "stop that program, or give it another group"),
     # topics
     "missing-input": ("error", "the input topic does not exist", "kafka-topics.sh --create --topic {subject} --partitions N"),
     "missing-output": ("error", "the output topic does not exist", _CREATE),
     "few-partitions": ("error", "it has {known} partitions, and output {output!r} writes to {wanted}", "kafka-topics.sh --alter --topic {subject} --partitions {wanted}"),
     "missing-dead-letters": ("error", "the topic for dead-letter records does not exist", _CREATE),
     "one-replica": ("warning", "it has one replica: its records are lost with that broker", "kafka-reassign-partitions.sh"),
+    "few-replicas": ("error", "min.insync.replicas={least}, and it has {replicas}: the broker takes no record", f"{_TOPIC} --add-config min.insync.replicas={{replicas}}"),
+    "small-records": ("error", "max.message.bytes={known}: a service needs 1,061 at least", f"{_TOPIC} --add-config max.message.bytes=1048588"),
+    "compacted-dead-letters": ("error", "cleanup.policy=compact: dead-letter records vanish, or are refused", f"{_TOPIC} --add-config cleanup.policy=delete"),
     "min-insync": ("warning", "min.insync.replicas=1: the broker acknowledges a record that one replica holds", f"{_TOPIC} --add-config min.insync.replicas=2"),
     "write-caching": ("warning", "write.caching=true: the broker acknowledges records that are not on a disk", "rpk topic alter-config {subject} --set write.caching=false"),
     "compacted-input": ("error", "cleanup.policy=compact: records vanish before they are counted", f"{_TOPIC} --add-config cleanup.policy=delete"),
@@ -59,6 +64,7 @@ KINDS: Final[dict[str, tuple[Severity, str, str]]] = {
     "behind": ("note", "{lag:,} offsets are not counted, and no run is at work", "start the service"),
     "held-back": ("warning", "{waiting:,} records wait for event time; this partition holds them back", "sqe-chain state FLOW STAGE --waiting"),
     # stores
+    "no-writes": ("error", "{why}", "see stores: Rights; or end what keeps the server from taking writes"),
     "store-empty": ("error", "Kafka has commits of plans, and the store has no plan", _RESTORE),
     "plan-lost": ("error", "plan {number} is gone", _RESTORE),
     "stale-claim": ("note", "run {run} has not released its claim, and its heartbeat has stopped: it was killed", "start the service: it takes over"),
@@ -74,6 +80,7 @@ KINDS: Final[dict[str, tuple[Severity, str, str]]] = {
     # this machine
     "clocks-differ": ("warning", "its clock is {seconds:,.1f} s {where} this machine's: timers, retention and the times in logs follow a wrong clock", "chronyc tracking"),
     "disk-full": ("warning", "{free:,} of {total:,} MiB are free", "df -h {subject}"),
+    "no-temporary-directory": ("warning", "there is no directory for temporary files that this user may write: --engine spark and --workers cannot start", "mount a writable directory at /tmp, or name one in TMPDIR"),
     "open-files": ("warning", "a process may open {files} files", "ulimit -n 65536"),
     "memory": ("warning", "{free:,} MiB of memory are available", "free -m"),
     "no-java": ("warning", "PySpark is installed, and there is no Java 17: --engine spark cannot start", _JAVA),

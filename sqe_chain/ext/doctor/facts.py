@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from sqe_chain.errors import ChainError, StoreInconsistent
 from sqe_chain.ext.doctor.machine import Clocked, Machine, clock_differences
+from sqe_chain.ext.doctor.trying import store_errors
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.holding import holder_of
 from sqe_chain.flow.compiled import CompiledFlow
@@ -24,6 +26,30 @@ class KeepsCommits(Protocol):
 
     def commits_kept_ms(self) -> int:
         """For how long it keeps what a group without members has committed, in milliseconds; -1: without limit, or unknown.
+
+        Raises:
+            Unavailable: no answer.
+        """
+
+
+@runtime_checkable
+class KnowsRights(Protocol):
+    """A log that reports what its login may do, and who is in a group."""
+
+    def missing_rights(self, read: Collection[str], written: Collection[str], group: str) -> dict[str, str]:
+        """Topic or group -> what the login needs there and may not do; empty where the broker does not report rights.
+
+        Args:
+            read: topics that exist, and are read.
+            written: topics that exist, and are written.
+            group: whose offsets are committed.
+
+        Raises:
+            Unavailable: no answer.
+        """
+
+    def members(self, group: str) -> list[str]:
+        """Client and host of each program that has joined a group.
 
         Raises:
             Unavailable: no answer.
@@ -56,6 +82,9 @@ class Facts:
         commits_kept_ms: how long the broker keeps what a group has committed; -1: without limit, or unknown.
         published: whether there are records in the flow's outputs.
         ahead_ms: server of a store -> milliseconds by which its clock is ahead of this machine's; negative: behind.
+        refused: store -> why it takes no writes from this login now.
+        rights: topic or group -> what this login may not do there, and needs to.
+        members: programs that have joined the flow's group.
     """
 
     flow: CompiledFlow
@@ -79,6 +108,9 @@ class Facts:
     commits_kept_ms: int = -1
     published: bool = False
     ahead_ms: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    rights: Mapping[str, str] = field(default_factory=dict)
+    members: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -127,11 +159,28 @@ class Gathering:
         if flow.dead_letters:
             names.add(flow.dead_letter_topic)
         self.topics = self.log.describe(names)
-        return {
+        commits = self.log.committed(flow.declared_name, self._inputs())
+        return self._of_login() | {
             "topics": self.topics,
-            "commits": self.log.committed(flow.declared_name, self._inputs()),
+            "commits": commits,
             "commits_kept_ms": self.log.commits_kept_ms() if isinstance(self.log, KeepsCommits) else -1,
         }
+
+    def _of_login(self) -> dict[str, Any]:
+        """What the login may not do, although a service does it."""
+        flow, log = self.flow, cast("object", self.log)
+        if not isinstance(log, KnowsRights):
+            return {}
+        written = {output.topic for output in flow.outputs}
+        read = {*flow.input_topics}
+        if flow.dead_letters:
+            written.add(flow.dead_letter_topic)
+            # Of such a flow a start looks up there what stays skipped.
+            read |= set() if flow.keeps_plans else {flow.dead_letter_topic}
+        known = self.topics.keys()
+        rights = log.missing_rights(read & known, written & known, flow.declared_name)
+        members = [] if flow.declared_name in rights else log.members(flow.declared_name)
+        return {"rights": rights, "members": members}
 
     def _of_logs(self) -> dict[str, Any]:
         if self.log is None or "brokers" in self.errors:
@@ -210,4 +259,7 @@ class Gathering:
                     ahead_ms |= clock_differences(store, self.clock)
             except ChainError as error:
                 self.errors[f"store {name or 'default'}"] = str(error)
-        return {"weak": weak, "remarks": remarks, "ahead_ms": ahead_ms}
+        away = {name for name in self.stores if f"store {name or 'default'}" in self.errors}
+        able = {name: store for name, store in self.stores.items() if name not in away}
+        refused = store_errors(able, self.flow, secrets.token_hex(4))
+        return {"weak": weak, "remarks": remarks, "ahead_ms": ahead_ms, "refused": refused}

@@ -49,6 +49,7 @@ class Machine:
         memory_free: bytes of memory that are available; -1: unknown.
         java: path of Java; empty: there is none.
         java_version: first number of its version; 0: unknown.
+        temporary: whether there is a directory for temporary files that this user may write.
     """
 
     disks: tuple[Disk, ...]
@@ -59,11 +60,16 @@ class Machine:
     spark: bool
     numpy: bool
     python: tuple[int, int]
+    temporary: bool = True
 
     @classmethod
     def here(cls, directories: Iterable[Path] = ()) -> Machine:
         """This machine, now: the disks of the working and the temporary directory, and of those where stores have their files."""
-        written = dict.fromkeys([Path.cwd(), Path(tempfile.gettempdir()), *directories])
+        try:
+            temporary = [Path(tempfile.gettempdir())]
+        except FileNotFoundError:
+            temporary = []
+        written = dict.fromkeys([Path.cwd(), *temporary, *directories])
         try:
             found_java = java()
         except ConfigurationError:
@@ -78,6 +84,7 @@ class Machine:
             importlib.util.find_spec("pyspark") is not None,
             importlib.util.find_spec("numpy") is not None,
             sys.version_info[:2],
+            bool(temporary),
         )
 
 

@@ -7,129 +7,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.adapters.memory import MemoryLog
-from sqe_chain.adapters.memory.store import MemoryStore
-from sqe_chain.errors import ChainError, LostOffsets, RecreatedTopic, TruncatedInput
-from sqe_chain.ext.doctor.checks import examine
-from sqe_chain.ext.doctor.diagnostic import KINDS, Diagnostic
-from sqe_chain.ext.doctor.facts import Gathering
-from sqe_chain.ext.doctor.machine import Disk, Machine
+from sqe_chain.errors import ChainError, LostOffsets, RecreatedTopic, TruncatedInput, Unavailable
+from sqe_chain.ext.doctor.diagnostic import KINDS
+from sqe_chain.ext.doctor.machine import Disk
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.ports import Commit, Header, Log, StateStore
+from sqe_chain.ports import Commit
 from sqe_chain.protocol.claim import FORGETS
 from sqe_chain.stages import Tumbling
-from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import FaultScript, InjectedFault
-from sqe_chain.testing.faulty_ports import faulty_log, faulty_store
+from tests.support.doctor_world import WELL, World, doubled, key_of, totals
 from tests.support.number_flows import add
-
-_names = count()
-DURABLE = {"replicas": 3, "min_insync_replicas": 2}
-WELL = Machine(
-    disks=(Disk(Path("/srv"), 1 << 40, 1 << 41),),
-    open_files=65_536,
-    memory_free=8 << 30,
-    java="/usr/bin/java",
-    java_version=17,
-    spark=True,
-    numpy=True,
-    python=(3, 11),
-)
-WEEK_MS = 7 * 86_400_000
-
-
-class DurableStore(MemoryStore):
-    """A store in memory that claims to be durable."""
-
-    now_ms = 0
-    ahead_ms = 0
-
-    def check(self) -> list[str]:
-        return []
-
-    def clocks(self) -> dict[str, int]:
-        return {"store-1": self.now_ms + self.ahead_ms}
-
-
-def key_of(value: Int64Value) -> str:
-    return f"k{value.value % 3}"
-
-
-def totals(state: type = Int64Value, partitions: int = 1, *, raw: bool = False) -> CompiledFlow:
-    flow = Flow("totals", state_partitions=2, poison="dead_letter")
-    stage = flow.source("numbers", Int64Value, raw=raw).aggregate("total", key=key_of, state=state, fold=add)
-    stage.changes().to("sums", partitions=partitions)
-    return flow.compile()
-
-
-def double(value: Int64Value) -> Int64Value:
-    return Int64Value(value=2 * value.value)
-
-
-def doubled() -> CompiledFlow:
-    flow = Flow("doubled", poison="dead_letter")
-    flow.source("numbers", Int64Value).map(double).to("sums", partitions=1)
-    return flow.compile()
-
-
-@dataclass
-class World:
-    """A flow that has counted ten numbers, and the broker, store and machine that it is examined with."""
-
-    flow: CompiledFlow
-    service: Rehearsal
-    store: DurableStore
-    machine: Machine = WELL
-    alive: bool = True
-    later_ms: int = 0
-
-    @classmethod
-    def make(cls, flow: CompiledFlow) -> World:
-        store = DurableStore(f"doctor-{next(_names)}")
-        service = Rehearsal(flow, partitions={"numbers": 2}, store=store)
-        service.log.set_commits_kept(WEEK_MS)
-        for topic in ("numbers", "sums", flow.dead_letter_topic):
-            service.log.configure(topic, **DURABLE)
-        for number in range(10):
-            service.feed("numbers", Int64Value(value=number), partition=number % 2, timestamp_ms=1_000)
-        service.run_until_caught_up()
-        return cls(service.flow, service, store)
-
-    def examine(self, script: FaultScript | None = None) -> list[Diagnostic]:
-        def wait(_milliseconds: int) -> None:
-            home, _ = self.store.home("totals")
-            if self.alive and home is not None:
-                self.store.beat("totals", home.epoch, home.run_id)
-
-        now_ms = self.service.clock.now_ms() + self.later_ms
-        self.store.now_ms = now_ms
-        log: Log = self.service.log
-        store: StateStore = self.store
-        if script is not None:
-            log, store = faulty_log(log, script), faulty_store(store, script)
-        facts = Gathering(self.flow, log, {"": store}, lambda: now_ms, wait).gather()
-        return examine(replace(facts, machine=self.machine))
-
-    def work(self) -> None:
-        """A record comes, and the service is done with it."""
-        self.service.feed("numbers", Int64Value(value=1), partition=0, timestamp_ms=1_000)
-        self.service.batch()
-
-    def configure(self, topic: str, **settings: object) -> None:
-        self.service.log.configure(topic, **{**DURABLE, **settings})
-
-    def set_header(self, change: Callable[[Header], Header]) -> None:
-        before = self.store.headers("totals", "total", [0])[0]
-        assert before is not None
-        self.store.write("totals", "total", 0, before, change(before), [])
 
 
 @pytest.fixture
@@ -157,7 +54,7 @@ def test_nothing_is_found_while_the_service_is_at_work(world: World, republisher
         for at in count():
             script = FaultScript()
             script.injected.append(InjectedFault(made.work, passes=at))
-            assert made.examine(script) == [], at
+            assert made.diagnose(script) == [], at
             if script.injected:
                 assert at > 3
                 break
@@ -245,6 +142,13 @@ def lose_plan(world: World) -> None:
     world.store.restore_home("totals", copy)
 
 
+def take_no_writes(world: World) -> None:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise Unavailable("OOM command not allowed when used memory > 'maxmemory'")
+
+    world.store.write = refuse  # type: ignore[method-assign]
+
+
 def be_away_for_days(world: World) -> None:
     world.alive = False
     world.later_ms = 4 * 86_400_000
@@ -257,6 +161,10 @@ PLANTED: dict[str, Callable[[World], object]] = {
     "few-partitions": lambda world: setattr(world, "flow", totals(partitions=2)),
     "one-replica": lambda world: world.configure("sums", replicas=1),
     "min-insync": lambda world: world.configure("sums", min_insync_replicas=1),
+    "few-replicas": lambda world: world.configure("sums", replicas=1, min_insync_replicas=2),
+    "small-records": lambda world: world.configure("sums", max_message_bytes=1_000),
+    "compacted-dead-letters": lambda world: world.configure("totals.dead-letters", compacted=True),
+    "no-writes": take_no_writes,
     "write-caching": lambda world: world.configure("sums", write_caching=True),
     "compacted-input": lambda world: world.configure("numbers", compacted=True),
     "short-retention": lambda world: world.configure("numbers", retention_ms=3_600_000),
@@ -289,6 +197,7 @@ PLANTED: dict[str, Callable[[World], object]] = {
     "disk-full": lambda world: setattr(
         world, "machine", replace(WELL, disks=(Disk(Path("/srv"), 1 << 20, 1 << 41),))
     ),
+    "no-temporary-directory": lambda world: setattr(world, "machine", replace(WELL, temporary=False)),
     "open-files": lambda world: setattr(world, "machine", replace(WELL, open_files=256)),
     "memory": lambda world: setattr(world, "machine", replace(WELL, memory_free=1 << 20)),
     "no-java": lambda world: setattr(world, "machine", replace(WELL, java="")),
@@ -320,7 +229,8 @@ def test_a_place_that_only_commits_keep_may_be_forgotten(republisher: World, che
 
 def test_each_kind_of_finding_is_planted() -> None:
     elsewhere = {"held-back", "unreachable"}
-    assert KINDS.keys() - PLANTED.keys() - AT_A_REPUBLISHER.keys() == elsewhere
+    of_servers = {"no-right", "group-members"}  # a log in memory has no logins and no groups
+    assert KINDS.keys() - PLANTED.keys() - AT_A_REPUBLISHER.keys() == elsewhere | of_servers
 
 
 def by_minutes() -> CompiledFlow:

@@ -23,6 +23,7 @@ def _unreachable(facts: Facts) -> Iterator[Diagnostic]:
 CHECKS: tuple[Callable[[Facts], Iterator[Diagnostic]], ...] = (
     _unreachable,
     topics.missing_topics,
+    topics.access,
     topics.durability_of_topics,
     topics.retention,
     positions.positions,

@@ -32,6 +32,8 @@ def resources(facts: Facts) -> Iterator[Diagnostic]:
     for disk in machine.disks:
         if disk.free < max(_LEAST_DISK_BYTES, int(_LEAST_DISK * disk.total)):
             yield report("disk-full", str(disk.directory), free=disk.free >> 20, total=disk.total >> 20)
+    if not machine.temporary:
+        yield report("no-temporary-directory", _HERE)
     if 0 <= machine.open_files < _LEAST_FILES:
         yield report("open-files", _HERE, files=machine.open_files)
     if 0 <= machine.memory_free < _LEAST_MEMORY:

@@ -69,3 +69,5 @@ def stores(facts: Facts) -> Iterator[Diagnostic]:
         for name, texts in known.items():
             for text in texts:
                 yield report(check, f"store {name or 'default'}", why=text)
+    for name, why in facts.refused.items():
+        yield report("no-writes", f"store {name or 'default'}", why=why)

@@ -10,12 +10,14 @@ from sqe_chain.ext.doctor.facts import Facts
 
 DAY_MS = 86_400_000
 _LATE_MS = 60_000
+_LEAST_BYTES = 1_061
+"""The smallest `max.message.bytes` that the driver of Kafka can be given, with the overhead of a batch."""
 
 
 def missing_topics(facts: Facts) -> Iterator[Diagnostic]:
     """Topics that do not exist, or have too few partitions."""
     flow = facts.flow
-    if "brokers" in facts.errors or not facts.topics:
+    if "brokers" in facts.errors:
         return
     for topic in flow.input_topics:
         if topic not in facts.topics:
@@ -35,6 +37,7 @@ def missing_topics(facts: Facts) -> Iterator[Diagnostic]:
 def durability_of_topics(facts: Facts) -> Iterator[Diagnostic]:
     """Topics that may lose acknowledged records."""
     written = {output.topic for output in facts.flow.outputs}
+    written |= {facts.flow.dead_letter_topic} if facts.flow.dead_letters else set()
     for info in facts.topics.values():
         if info.replicas == 1:
             yield report("one-replica", info.name)
@@ -43,6 +46,23 @@ def durability_of_topics(facts: Facts) -> Iterator[Diagnostic]:
             yield replace(finding, severity="error") if info.name in written else finding
         if info.write_caching:
             yield report("write-caching", info.name)
+        if info.name in written and info.min_insync_replicas > info.replicas:
+            least = info.min_insync_replicas
+            yield report("few-replicas", info.name, least=least, replicas=info.replicas)
+        if info.name in written and info.max_message_bytes < _LEAST_BYTES:
+            yield report("small-records", info.name, known=info.max_message_bytes)
+    letters = facts.topics.get(facts.flow.dead_letter_topic)
+    if facts.flow.dead_letters and letters is not None and letters.compacted:
+        yield report("compacted-dead-letters", letters.name)
+
+
+def access(facts: Facts) -> Iterator[Diagnostic]:
+    """What the login may not do, and who else is in the group."""
+    for subject, operations in facts.rights.items():
+        yield report("no-right", subject, operations=operations)
+    group = facts.flow.declared_name
+    for member in facts.members:
+        yield report("group-members", f"group {group}", member=member, group=group)
 
 
 def retention(facts: Facts) -> Iterator[Diagnostic]:
