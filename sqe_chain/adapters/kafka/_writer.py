@@ -27,6 +27,7 @@ _ROOM_S = 0.01
 _LAST_REPORTS_S = 5.0
 _PURGED = {"_PURGE_INFLIGHT", "_PURGE_QUEUE"}
 """Reports of records that this module has dropped itself: they name no reason."""
+_DROPPED = -1
 
 
 def largest_record_bytes(max_message_bytes: int) -> int:
@@ -51,7 +52,7 @@ class Sender(KafkaClient):
         super().__init__(settings, Producer, {**settings.client(fixed, WRITER_TUNING), **reports})
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is None or error.name() in _PURGED:
+        if error is None:
             return
         failed = error_for(error, f"Writing {message.topic()}[{message.partition()}]", self._settings)
         weight = _weight(error, failed)
@@ -87,7 +88,9 @@ class Sender(KafkaClient):
         while len(self.driver) and time.monotonic() < deadline:
             with suppress(KafkaException):
                 self.driver.poll(_ROOM_S)
-        return self._failed or error_for(error, "Writing", self._settings)
+        if self._failed is None or self._weight == _DROPPED:
+            return error_for(error, "Writing", self._settings)
+        return self._failed
 
     def _call(self, serve: Callable[[float], int], wait_s: float) -> int:
         """Call the driver's poll or flush; they raise when the producer has failed durably."""
@@ -117,6 +120,8 @@ class Sender(KafkaClient):
 
 def _weight(error: KafkaError, failed: ChainError) -> int:
     """Rank of a report; the highest is raised: permanent before transient errors, and first the record to blame."""
+    if error.name() in _PURGED:
+        return _DROPPED
     if isinstance(failed, Unavailable):
         return 0
     return 1 if error.name() == "_INVALID_DIFFERENT_RECORD" else 2

@@ -50,7 +50,7 @@ class Driver:
                 raise self.error
             while name == "poll" and self.reports:
                 self.reports.pop(0)()
-            return [] if name == "consume" else 0
+            return {"consume": [], "poll": None}.get(name, 0)
 
         return called
 
@@ -245,6 +245,27 @@ def test_of_a_commit_that_was_answered(name: str, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ChainError, match="group g"):
         group.commit({("t", 0): Commit(1)})
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGURATION))
+def test_a_coordinator_that_a_broker_refuses_to_name_is_not_waited_for(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver reports only that the time is up; why, it says in a message."""
+    group = KafkaGroup(NOWHERE, "g")
+    driver = Driver("committed", failing("_TIMED_OUT"))
+    monkeypatch.setattr(group, "driver", driver)
+    monkeypatch.setattr(driver, "poll", lambda _: Report(failing(name).args[0]), raising=False)
+    with pytest.raises(ConfigurationError, match=name):
+        group.committed([("t", 0)])
+
+
+def test_a_right_that_a_producer_lacks_is_named_also_when_its_records_are_dropped(writer: Writer) -> None:
+    found, _ = sender(writer, "poll", failing("CLUSTER_AUTHORIZATION_FAILED", fatal=True))
+    dropped = failing("_PURGE_QUEUE").args[0]
+    found._on_delivery(dropped, Report(dropped))  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="grant the user WRITE"):
+        writer.write([("t", 0, None, b"", None, 0)])
 
 
 @pytest.mark.parametrize("name", ["TOPIC_AUTHORIZATION_FAILED", "POLICY_VIOLATION", "INVALID_TIMESTAMP"])
