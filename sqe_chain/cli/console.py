@@ -79,7 +79,7 @@ def _unexpected(error: BaseException, *, traceback: bool, as_json: bool) -> NoRe
 
 
 _NO_TEMPORARY: Final = "No usable temporary directory found"
-"""How the text of Python's module `tempfile` begins that says so; the error has no class of its own."""
+"""How Python's module `tempfile` begins the text of this error, which has no class of its own."""
 
 
 def _print_error(

@@ -232,8 +232,8 @@ class Admin(KafkaClient):
     def members(self, group: str) -> list[str]:
         """Who has joined a group; see `KafkaLog.members`."""
         described = self._group(group)
-        found = [] if described is None else described.members
-        return sorted(f"{member.client_id} at {member.host.lstrip('/')}" for member in found)
+        joined = [] if described is None else described.members
+        return sorted(f"{member.client_id} at {member.host.lstrip('/')}" for member in joined)
 
     def _group(self, group: str) -> Any:  # noqa: ANN401 - the driver's ConsumerGroupDescription
         """The description of a group, also of one that is not there; None: the user may not see it.

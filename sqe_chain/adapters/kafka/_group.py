@@ -97,8 +97,8 @@ class KafkaGroup(KafkaClient):
     def _serve(self, wait_s: float, doing: str) -> None:
         """Serve the reports of the client's threads; raise what no retry helps against.
 
-        The driver answers nothing while it looks for the coordinator, also when the broker refuses to name one. It says so in
-        a message without content.
+        The driver answers nothing while it looks for the coordinator, also when the broker refuses to name one. It reports that
+        in a message without content.
         """
         try:
             message = self.driver.poll(wait_s)

@@ -251,7 +251,7 @@ def test_of_a_commit_that_was_answered(name: str, monkeypatch: pytest.MonkeyPatc
 def test_a_coordinator_that_a_broker_refuses_to_name_is_not_waited_for(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver reports only that the time is up; why, it says in a message."""
+    """The driver reports only that the time is up. The reason is in a message."""
     group = KafkaGroup(NOWHERE, "g")
     driver = Driver("committed", failing("_TIMED_OUT"))
     monkeypatch.setattr(group, "driver", driver)
