@@ -201,7 +201,7 @@ def _show_audited(result: AuditedStage, *, as_lines: bool) -> None:
     for key, first in zip(result.different, result.first, strict=True):
         OUT.print(f"stage {result.stage!r}, key {key_text(key)}: different: {first}")
     for gap in result.missing:
-        OUT.print(f"stage {result.stage!r}: not compared: retention has deleted {gap}")
+        OUT.print(f"stage {result.stage!r}: not compared: the topics no longer have {gap}")
     if not result.missing:
         after = "," if result.trusted is None else f" after plan {result.trusted}, whose states are trusted,"
         OUT.print(

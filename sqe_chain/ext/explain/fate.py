@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Literal
 
+from sqe_chain.chain import stored_epoch
 from sqe_chain.envelope.carrier import find_head
 from sqe_chain.envelope.head import parse_chain
 from sqe_chain.errors import ConfigurationError, EnvelopeError, PoisonError
@@ -23,6 +24,7 @@ from sqe_chain.ports import Message, Range
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.stored_plans import kept_plans, plan_of_a_run
+from sqe_chain.task.failed_log import read_failed_logs
 
 Verdict = Literal[
     "counted",
@@ -35,6 +37,7 @@ Verdict = Literal[
     "before start",
     "deleted",
     "absent",
+    "not known",
 ]
 
 
@@ -184,11 +187,13 @@ class _Search:
                         f"It has no value, and the source skips such records (nulls={source.nulls!r}).",
                     )
                 return self.fate("skipped", f"It cannot be read as an envelope: {error}")
-        fate = self._parked() or self._excluded()
+        fate = self._parked() or self._excluded() or self._in_dead_letters()
         if fate is None and (original := self._original()) is not None:
             reason = f"It repeats {name_of(original)}, which was read before it."
             fate = self.fate("replay", reason, original)
-        return fate or self._follow()
+        if fate is None and source is not None and not source.raw:
+            fate = self._by_marks(message)
+        return fate or self._doubted(self._follow())
 
     def _parked(self) -> Fate | None:
         """That the record is parked, or was discarded."""
@@ -210,6 +215,55 @@ class _Search:
                         "skipped", f"Plan {kept.number} skipped it ({skip.policy}): {skip.error}: {skip.text}"
                     )
         return None
+
+    def _in_dead_letters(self) -> Fate | None:
+        """That the flow has skipped the record, by its dead-letter topic: plans of that time are not kept any more."""
+        flow = self.env.flow
+        info = self.env.log.describe([flow.dead_letter_topic]).get(flow.dead_letter_topic)
+        for known in () if info is None else read_failed_logs(self.env.ports.log, flow.declared_name, info):
+            for identity, letter in known.letters.items():
+                dead = letter.dead
+                if (dead.topic, dead.partition, dead.offset) == self.place:
+                    return self.fate(
+                        "skipped",
+                        f"The flow skipped it: {dead.error}: {dead.text} Its dead-letter record is {known.status(identity)}.",
+                    )
+        return None
+
+    def _by_marks(self, message: Message) -> Fate | None:
+        """What marks show of a record whose original retention may have deleted; None: nothing is deleted, or it is no replay."""
+        tp, offset = self.place[:2], self.place[2]
+        begin = self.env.log.bounds([tp])[tp].begin
+        if begin <= self.plan.layout.starts.get(tp, 0):
+            return None
+        head, epoch = find_head(message.value(), message.headers()), stored_epoch(message.leader_epoch())
+        for kept in kept_plans(self.env.home, self.env.flow.name):
+            planned = kept.ends().get(tp)
+            if planned is None or planned.stop > offset:
+                continue
+            if planned.stop < begin:  # what lies between has gone, too
+                break
+            if kept.marks[tp].has(head, offset, epoch):
+                return self.fate(
+                    "replay",
+                    f"It repeats a record that the flow had read by plan {kept.number}. Retention has deleted it.",
+                )
+            return None
+        return self.fate(
+            "not known",
+            f"Retention has deleted all records before offset {begin}, and no plan is kept from the time when the flow read this one. So it "
+            "may repeat a record that is gone.",
+        )
+
+    def _doubted(self, fate: Fate) -> Fate:
+        """The same, unless the flow may have skipped the record in a plan that is not kept any more."""
+        if fate.verdict != "counted" or self.env.flow.poison != "skip":
+            return fate
+        ends = [kept.ends().get(self.place[:2]) for kept in kept_plans(self.env.home, self.env.flow.name)]
+        if any(planned is not None and planned.stop <= self.place[2] for planned in ends):
+            return fate  # it was read in a plan that is kept
+        reason = f"The code of now counts it. Whether the flow skipped it is not known: plans of that time are not kept. {fate.reason}"
+        return replace(fate, verdict="not known", reason=reason)
 
     def _original(self) -> Place | None:
         """The record that made this one a replay: of the same lane, before it, and at its position or beyond."""

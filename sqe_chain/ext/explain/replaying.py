@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Self, cast
+from typing import Any, Final, Self, cast
 
 from sqe_chain.adapters.memory.store import MemoryStore, StoreCopy
 from sqe_chain.cli.move import export_in
@@ -18,12 +18,14 @@ from sqe_chain.features.closing import Closes
 from sqe_chain.features.event_times import needed_offsets
 from sqe_chain.features.every import aggregation_of
 from sqe_chain.features.file_inputs import check_no_files
+from sqe_chain.features.parking import Parking
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.features.sinks import check_no_sinks
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import ChangesNode, Node, StageNode
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.operations.moving import ExportedRow, read_export
+from sqe_chain.operations.skipped_again import find_skipped
 from sqe_chain.ports import Log, TopicPartition
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.committed import Begun
@@ -66,12 +68,17 @@ class RecordingEngine(InProcessEngine):
         return super().process(job, portions)
 
 
+COMPACTED: Final = -2
+"""See `Missing.partition`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Missing:
     """Records that a replay needs and the brokers no longer have.
 
     Attributes:
-        partition: the partition; -1: all records of a topic that was deleted and created again.
+        partition: the partition; -1: all records of a topic that was deleted and created again; -2: compaction removes records of
+            the topic, and nobody knows which.
         begin: first missing offset.
         end: one past the last.
     """
@@ -82,6 +89,8 @@ class Missing:
     end: int
 
     def __str__(self) -> str:
+        if self.partition == COMPACTED:
+            return f"records of {self.topic!r}, which is compacted"
         if self.partition < 0:
             return f"the topic that was called {self.topic!r} before"
         return f"{self.topic}[{self.partition}] offsets {self.begin} to {self.end - 1}"
@@ -245,7 +254,11 @@ class Replay:
         starts = dict(begun)
         bounds = env.log.bounds(ends)
         gone = plan.layout.gone if self.since is None else ()
+        infos = env.log.describe(env.flow.input_topics)
         missing = [Missing(topic, -1, 0, 0) for topic in gone]
+        if env.flow.allow_compacted:  # a topic may have been compacted that is not any more
+            compacted = [topic for topic, info in sorted(infos.items()) if info.compacted] or sorted(infos)
+            missing += [Missing(topic, COMPACTED, 0, 0) for topic in compacted]
         for tp, end in ends.items():
             begin = starts.get(tp, 0)
             if bounds[tp].begin > begin and end > begin:
@@ -257,7 +270,11 @@ class Replay:
         rebuilding = rebuilding_up_to(plan)
         known = Begun.of(plan).marks if self.since is None else {}
         marks = Begun({tp: known[tp] for tp in known if starts.get(tp, 0) == begun.get(tp, 0)})
-        return Refold(number, starts, until, encoded_sections(rebuilding, replace(closes, done=0), marks))
+        # A rebuild counts what has no envelopes and fails no more; before the first one, what was skipped is not counted.
+        rebuilt = any(stored != env.flow.name for stored in plan.layout.stored_in().values())
+        parking = replace(Parking.of(plan), records=(), skipped=find_skipped(env, raw=not rebuilt))
+        sections = encoded_sections(rebuilding, replace(closes, done=0), marks, parking)
+        return Refold(number, starts, until, sections)
 
 
 def nodes_to_replay(flow: CompiledFlow) -> list[Node]:

@@ -40,7 +40,7 @@ def verdict_of(result: Trace, key: bytes) -> str:
     """Whether the stored state of a key is what the records give, as a sentence."""
     if result.missing:
         gaps = "; ".join(map(str, result.missing))
-        return f"not checked: retention has deleted {gaps}, so the records before are unknown"
+        return f"not checked: the topics no longer have {gaps}, so the records before are unknown"
     if key in result.different:
         lanes = len({unit.lane for unit in result.contributions if unit.key == key})
         order = (

@@ -189,7 +189,7 @@ def test_deleted_records_are_named_and_nothing_is_compared() -> None:
     service.log.truncate_before("numbers", partition, 3)
     result = trace_keys(service, b"k0")
     assert result.equal is None
-    assert f"retention has deleted numbers[{partition}] offsets 0 to 2" in verdict_of(result, b"k0")
+    assert f"the topics no longer have numbers[{partition}] offsets 0 to 2" in verdict_of(result, b"k0")
 
 
 def test_an_audit_finds_the_altered_key_and_no_other() -> None:
