@@ -125,8 +125,8 @@ class StoredStage:
         """
         if lost:
             raise StoreInconsistent(
-                f"{where.flow}/{self.name}/{lost[0]}: the store has no header of this cell, though the flow has run. It has lost the cell, "
-                f"with all its states: {RESTORE_OR_REBUILD}"
+                f"{where.flow}/{self.name}/{lost[0]}: the store has no header of this state partition, though the flow has "
+                f"run. It has lost all its states: {RESTORE_OR_REBUILD}"
             )
 
 

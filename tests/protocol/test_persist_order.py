@@ -1,7 +1,7 @@
 """Goal: persisting the first stage first loses messages; the last stage first does not, in the same schedule.
 
 Method: two stages; the run dies between the persists of the two, and another one recovers. The order is
-turned round for one test, and so is the check that would not let such a store recover.
+turned round for one test, and so are the two checks that would not let such a store recover.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sqe_chain.errors import StoreInconsistent
+from sqe_chain.errors import PlanMismatch, StoreInconsistent
 from sqe_chain.protocol import owned_flow, recovery
 from tests.support.memory_pipeline import TotalsPipeline, totals_pipeline
 
@@ -50,12 +50,22 @@ def test_the_first_stage_first_loses(in_place: bool, monkeypatch: pytest.MonkeyP
     pipeline = totals_pipeline(2, in_place)
     turn_round(monkeypatch)
     monkeypatch.setattr(recovery, "_check_order", lambda *_: None)
+    monkeypatch.setattr(recovery.Recovery, "_check_given", lambda *_: None)
     schedule(pipeline)
     robots, lines = (pipeline.totals.states(stage) for stage in ("per-robot", "per-line"))
     fed = sum(events["events"] for events in pipeline.expected.lines.values())
     assert sum(state.events for state in robots.values()) == fed
     counted = Counter({key: state.events for key, state in lines.items()})
     assert 0 < counted.total() < fed, "lost, and nothing reports it"
+
+
+def test_the_redo_notices_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the check of the order, the redo still gives stage 2 less than the plan has sealed."""
+    pipeline = totals_pipeline(2, in_place=True)
+    turn_round(monkeypatch)
+    monkeypatch.setattr(recovery, "_check_order", lambda *_: None)
+    with pytest.raises(PlanMismatch, match="its redo gives something else than what was sealed"):
+        schedule(pipeline)
 
 
 def test_such_a_store_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,7 +250,7 @@ def check_cells(store: StateStore, flow: str, stage: str, cells: Sequence[int]) 
         where = f"{flow}/{stage}/{cell}"
         if header is None:
             raise StoreInconsistent(
-                f"{where}: the store has no header of this cell, though the flow has run. It has lost the cell, with all its states: "
+                f"{where}: the store has no header of this state partition, though the flow has run. It has lost all its states: "
                 f"{RESTORE_OR_REBUILD}"
             )
         header.check_whole(where)
