@@ -191,12 +191,12 @@ def test_partitions_grow_while_the_republisher_is_dead_before_its_commit(
     """
     deployment.feed(20)
     for topic, partitions in (("raw", 3), ("mid", 5), ("deltas", 4)):
-        deployment.republish_and_die()
+        deployment.republish_and_die(again=topic != "raw")
         deployment.run_until_killed("totals", at="recovered,sealed")
         admin.add_partitions(deployment.topic(topic), partitions)
         deployment.feed(20)
         deployment.feed(5, gateways=[5], partitions=3)  # a new gateway reports into the new partition of raw
-    deployment.republish_and_die()
+    deployment.republish_and_die(again=True)
     deployment.run_once("totals")
     admin.delete_group(f"{deployment.name}-standard")
     deployment.run_once("standard")
@@ -261,9 +261,9 @@ def poisoned(deployment: TotalsDeployment, policy: str) -> int:
     """Poison, with kills after seal, publication and the first persist, and in a finished run; how often."""
     deployment.options |= {"standard": {"poison": policy}, "totals": {"poison": policy}}
     kills = some(f"kills and poison, {policy}", KILLS, 2)
-    for at in kills:
+    for number, at in enumerate(kills):
         poison(deployment)
-        deployment.republish_and_die()
+        deployment.republish_and_die(again=number > 0)
         deployment.run_until_killed("totals", at=at)
     deployment.run_once("standard")
     deployment.run_once("totals")

@@ -1,8 +1,9 @@
 """Asks a real store, or a real broker, what a schedule asked in memory, and compares the answers.
 
-What may differ is made the same here, and nothing else. Names get a prefix, topic ids are those of the broker, records without a
-time get one by its clock. A heartbeat counter counts from where it is, and a scan gives its rows in any order. An answer that
-differs is asked for again until it is the same or patience ends, because brokers report changes one after another.
+What may differ is made the same here, and nothing else. Names get a prefix, ids of topics and of the cluster are those of the
+broker, records without a time get one by its clock. A heartbeat counter counts from where it is, and a scan gives its rows in any
+order. An answer that differs is asked for again until it is the same or patience ends, because brokers report changes one after
+another.
 """
 
 from __future__ import annotations
@@ -125,6 +126,7 @@ class BrokerReplay:
         self._ids: dict[bytes, bytes] = {}
         self._transactions: dict[int, Producer] = {}
         self._topics: set[str] = set()
+        self._cluster = ""
 
     def run(self, trace: Trace) -> Replay:
         """Ask for everything in a trace."""
@@ -182,9 +184,20 @@ class BrokerReplay:
         found = self._log.describe([self._prefix + topic for topic in topics])
         infos = {name.removeprefix(self._prefix): info for name, info in found.items()}
         return {
-            name: replace(info, name=name, topic_id=self._known(call, name, info.topic_id))
+            name: replace(
+                info,
+                name=name,
+                topic_id=self._known(call, name, info.topic_id),
+                cluster=self._known_cluster(call, name, info.cluster),
+            )
             for name, info in infos.items()
         }
+
+    def _known_cluster(self, call: Call, topic: str, cluster: str) -> str:
+        """The id in memory of the broker's cluster, which is always the same one."""
+        self._cluster = self._cluster or cluster
+        wanted = call.answer.get(topic) if isinstance(call.answer, dict) else None
+        return wanted.cluster if wanted is not None and cluster == self._cluster else cluster
 
     def _topic_ids(self, call: Call, topics: tuple[str, ...]) -> dict[str, bytes]:
         found = self._log.topic_ids([self._prefix + topic for topic in topics])
