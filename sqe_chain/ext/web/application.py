@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -43,7 +43,7 @@ from sqe_chain.ext.web.limits import Bounded
 from sqe_chain.ext.web.openapi import OPENAPI
 from sqe_chain.ext.web.records import TopicRecords
 from sqe_chain.ext.web.runbook import entries
-from sqe_chain.ext.web.site import PAGE, Json, NotFound, Site, cursor_in
+from sqe_chain.ext.web.site import PAGE, Json, NotCounted, NotFound, Site, cursor_in
 from sqe_chain.protocol.environment import Environment
 
 STATIC: Final = Path(__file__).with_name("static")
@@ -164,26 +164,24 @@ class Pages:
     async def _state_at_least(
         self, flow: str, stage: str, key: bytes, wanted: list[str], timeout_s: int
     ) -> Json:
-        offsets = {}
+        offsets = list[tuple[str, int, int]]()
         for text in wanted:
             match = _OFFSET.fullmatch(text)
             if match is None:
                 raise Asked(400, f"at_least={text!r}. Expected TOPIC:PARTITION:OFFSET")
-            offsets[f"{match['topic']}:{int(match['partition'])}"] = int(match["offset"])
+            offsets.append((match["topic"], int(match["partition"]), int(match["offset"])))
         deadline = asyncio.get_running_loop().time() + min(timeout_s, LONGEST_WAIT_S)
         while True:
-            answer: Json | None = None
             try:
-                answer = await run_in_threadpool(self.site.state_of, flow, stage, key)
+                return await run_in_threadpool(self.site.state_of, flow, stage, key, offsets)
             except NotFound:
                 if not offsets:
                     raise
-            reached: Any = {} if answer is None else answer["offsets"]
-            behind = [place for place, offset in offsets.items() if reached.get(place, 0) <= offset]
-            if not behind and answer is not None:
-                return answer
+                missing = "the key is not counted yet. Ask again"
+            except NotCounted as error:
+                missing = str(error)
             if asyncio.get_running_loop().time() >= deadline:
-                raise Asked(504, f"{', '.join(behind) or 'the key'} is not counted yet. Ask again")
+                raise Asked(504, missing)
             await asyncio.sleep(0.1)
 
     # ------------------------------------------------------------------ explanations

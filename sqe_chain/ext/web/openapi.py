@@ -94,7 +94,9 @@ OPENAPI: Final[dict[str, Any]] = {
             {
                 "200": _answer("The state.", _STATE),
                 "304": {"description": "It is still of the plan that If-None-Match names."},
-                "504": _answer("The offset was not counted in time.", _REFUSAL),
+                "504": _answer(
+                    "The offset was not counted in time: it is not read, waits, or is parked.", _REFUSAL
+                ),
                 **_ERRORS,
             },
         ),

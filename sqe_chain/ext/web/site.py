@@ -14,8 +14,9 @@ from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.errors.safe_text import shown
 from sqe_chain.ext.explain.trace import read_states
 from sqe_chain.ext.web.runbook import entry_of
-from sqe_chain.features.event_times import EventTime
+from sqe_chain.features.event_times import EventTime, waiting_offsets
 from sqe_chain.features.holding import holder_of
+from sqe_chain.features.parking import Parking
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.operations.forget import ATTEMPT, KnownFlow, known_flow, known_flows
@@ -39,6 +40,10 @@ MOST_KEY = 4_096
 
 class NotFound(Exception):
     """There is no such flow, stage, key or record."""
+
+
+class NotCounted(Exception):
+    """An input is not counted yet."""
 
 
 @dataclass(slots=True)
@@ -268,8 +273,21 @@ class Site:
         more = f"{page[-1][0]}:{page[-1][1].hex()}" if len(keys) > limit else None
         return {"keys": [key_as_json(key) for _, key in page], "next": more, "longer": longer}
 
-    def state_of(self, flow: str, stage: str, key: bytes) -> Json:
-        """The state of a key, with the plan that it belongs to and where the inputs were then."""
+    def state_of(
+        self, flow: str, stage: str, key: bytes, at_least: Sequence[tuple[str, int, int]] = ()
+    ) -> Json:
+        """The state of a key, with the plan that it belongs to and where the inputs were then.
+
+        Args:
+            flow: its name.
+            stage: its name.
+            key: as in the store.
+            at_least: topics, partitions and offsets of inputs that must be counted in it, as far as they ever will be.
+
+        Raises:
+            NotFound: there is no such state.
+            NotCounted: one of the inputs is not read yet, or waits for event time, or is parked.
+        """
         _, _, node = self.stage_of(flow, stage)
         if node is None or node.codec is None:
             raise NotFound(
@@ -279,6 +297,7 @@ class Site:
         if not stored.states:
             raise NotFound(f"stage {stage!r} of flow {flow!r} has no state of this key")
         plan = stored.plan
+        _check_counted(plan, at_least)
         codec = node.codec
         return {
             "flow": flow,
@@ -297,6 +316,24 @@ class Site:
                 for state in stored.states
             ],
         }
+
+
+def _check_counted(plan: Plan, at_least: Sequence[tuple[str, int, int]]) -> None:
+    """Check that a plan has counted these inputs, and not only read them.
+
+    Raises:
+        NotCounted: it has not.
+    """
+    ends, waiting = plan.next_offsets(), waiting_offsets(plan)
+    parked = {(record.at[0], *record.at[2:]) for record in Parking.of(plan).records}
+    for topic, partition, offset in at_least:
+        where = f"{topic}:{partition}:{offset}"
+        if offset >= ends.get((topic, partition), 0):
+            raise NotCounted(f"{where} is not read yet. Ask again")
+        if (topic, partition, offset) in parked:
+            raise NotCounted(f"{where} is parked. sqe-chain failed release lets it count")
+        if offset >= waiting.get((topic, partition), offset + 1):
+            raise NotCounted(f"{where} may still wait for event time. Ask again")
 
 
 def key_as_json(key: bytes) -> object:

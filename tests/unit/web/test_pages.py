@@ -19,6 +19,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from sqe_chain.ext.web import replays
 from sqe_chain.ext.web.command import serve
 from sqe_chain.flow import Flow
+from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 from tests.support.number_flows import add
 
@@ -167,6 +168,47 @@ def test_a_client_can_wait_until_an_offset_is_counted(client: Client) -> None:
     asking.join(15)
     assert answers[0]["states"][0]["state"] == before + 300
     client.get("/flows/totals/stages/total/keys/k0?at_least=nonsense", 400)
+
+
+def test_an_offset_that_waits_for_event_time_is_not_counted() -> None:
+    flow = Flow("windows", state_partitions=1)
+    numbers = flow.source("numbers", Int64Value)
+    numbers.windowed("minutes", Tumbling(10), key=lambda _: "all", state=Int64Value, fold=add).to(
+        "sums", partitions=1
+    )
+    service = Rehearsal(flow, partitions={"numbers": 2})
+    for partition, time_ms in ((0, 1), (1, 1), (0, 5), (0, 500)):
+        service.feed("numbers", Int64Value(value=1), partition=partition, timestamp_ms=time_ms)
+    while service.batch():
+        pass
+    with serve(service.log, service.stores, {"windows": service.flow}, "127.0.0.1", 0) as port:
+        client, path = (
+            Client(port, service),
+            "/flows/windows/stages/minutes/keys/all?timeout=0&at_least=numbers:0:",
+        )
+        read = client.get("/flows/windows/stages/minutes/keys/all")
+        assert read["offsets"] == {"numbers:0": 3, "numbers:1": 1}
+        assert "may still wait for event time" in str(client.get(f"{path}2", 504))
+        service.feed("numbers", Int64Value(value=1), partition=1, timestamp_ms=600)
+        service.run_until_caught_up()
+        assert client.get(f"{path}2")["offsets"] == {"numbers:0": 3, "numbers:1": 2}
+
+
+def test_an_offset_that_is_parked_is_not_counted() -> None:
+    flow = Flow("parks", poison="park", state_partitions=1)
+    numbers = flow.source("numbers", Int64Value).map(check)
+    numbers.aggregate("total", key=lambda _: "all", state=Int64Value, fold=add)
+    service = Rehearsal(flow, partitions={"numbers": 1})
+    for offset, value in enumerate((1, 7, 2)):
+        service.feed("numbers", Int64Value(value=value), partition=0, key=b"%d" % offset)
+    service.run_until_caught_up()
+    with serve(service.log, service.stores, {"parks": service.flow}, "127.0.0.1", 0) as port:
+        client, path = (
+            Client(port, service),
+            "/flows/parks/stages/total/keys/all?timeout=0&at_least=numbers:0:",
+        )
+        assert client.get(f"{path}2")["states"][0]["state"] == 3
+        assert "is parked" in str(client.get(f"{path}1", 504))
 
 
 def test_a_record_shows_its_chain_and_no_payload(client: Client) -> None:
