@@ -59,6 +59,7 @@ class CompiledFlow:
         by_time: whether any stage takes its records in the order of their times.
         timed: whether event time is followed in the inputs: for such stages, or for those who read what the flow writes.
         dead_letters: whether it publishes dead-letter records.
+        written_topics: all topics that it publishes to, sorted; that of dead-letter records included.
         writes_sqe: whether an output has SQE's record keys.
         keeps_plans: whether it needs a store: for states, or for how far its files are read.
         may_run_apart: whether it has stages, and several readers could run it; see `check_apart`.
@@ -100,6 +101,7 @@ class CompiledFlow:
     by_time: bool = field(init=False, repr=False)
     timed: bool = field(init=False, repr=False)
     dead_letters: bool = field(init=False, repr=False)
+    written_topics: tuple[str, ...] = field(init=False, repr=False)
     writes_sqe: bool = field(init=False, repr=False)
     keeps_plans: bool = field(init=False, repr=False)
     may_run_apart: bool = field(init=False, repr=False)
@@ -115,6 +117,7 @@ class CompiledFlow:
         known["outputs"] = outputs = tuple(node for node in self.nodes if isinstance(node, OutputNode))
         files = tuple(node.files for node in sources if node.files is not None)
         topics = sorted(topic for node in sources if node.files is None for topic in node.topics)
+        letters = {self.dead_letter_topic} if self.poison == "dead_letter" else set()
         cells = {stage.index: range(self.state_partitions * stage.buckets) for stage in stages}
         gated = frozenset[str]().union(
             *(known["topics_before"][stage.index] for stage in stages if takes_times(stage))
@@ -140,6 +143,7 @@ class CompiledFlow:
             "by_time": bool(gated),
             "timed": bool(gated or outputs),
             "dead_letters": self.poison == "dead_letter",
+            "written_topics": tuple(sorted({output.topic for output in outputs} | letters)),
             "writes_sqe": any(output.process_id is not None for output in outputs),
             "keeps_plans": bool(stages or files),
             "may_run_apart": bool(stages) and not files and all(trait.apart for trait in traits),

@@ -74,15 +74,8 @@ class BegunBatch:
 
 def output_ends(env: Environment, infos: Infos) -> dict[TopicPartition, int]:
     """Where the flow's output partitions end now, and those of its dead-letter records."""
-    return {tp: bound.stable_end for tp, bound in env.log.bounds(_published_partitions(env, infos)).items()}
-
-
-def _published_partitions(env: Environment, infos: Infos) -> list[TopicPartition]:
-    flow = env.flow
-    topics = {node.topic for node in flow.outputs} | (
-        {flow.dead_letter_topic} if flow.dead_letters else set()
-    )
-    return inputs.partitions_of(infos[topic] for topic in topics)
+    tps = inputs.partitions_of(infos[topic] for topic in env.flow.written_topics)
+    return {tp: bound.stable_end for tp, bound in env.log.bounds(tps).items()}
 
 
 @dataclass(slots=True)

@@ -109,10 +109,7 @@ def check_durable(flow: CompiledFlow, infos: Topics, *, allowed: bool) -> list[s
     Raises:
         WeakDurability: an output topic has several replicas, but acknowledges a record that only one of them holds.
     """
-    topics = {node.topic for node in flow.outputs} | (
-        {flow.dead_letter_topic} if flow.dead_letters else set()
-    )
-    read = [infos[topic] for topic in sorted(topics)]
+    read = [infos[topic] for topic in flow.written_topics]
     single = [info for info in read if info.min_insync_replicas == 1]
     weak = [info for info in single if info.replicas > 1]
     if weak and not allowed:

@@ -145,8 +145,7 @@ def open_inputs(flow: CompiledFlow, deployment: Deployment) -> Log:
                     f"--files {name}={pattern}: another format. Expected {sources[name].format}, which flow {flow.name!r} reads there"
                 )
     if deployment.kafka is None:
-        topics = {*flow.input_topics, *(output.topic for output in flow.outputs)}
-        topics |= {flow.dead_letter_topic} if flow.dead_letters else set()
+        topics = {*flow.input_topics, *flow.written_topics}
         if topics:
             raise ConfigurationError(
                 f"flow {flow.name!r} reads or writes {', '.join(sorted(topics))}. Expected brokers. Give --kafka HOST:PORT (in Python: kafka=...)"

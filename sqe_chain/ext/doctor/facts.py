@@ -155,10 +155,7 @@ class Gathering:
         if self.log is None:
             return {}
         flow = self.flow
-        names = {*flow.input_topics, *(output.topic for output in flow.outputs)}
-        if flow.dead_letters:
-            names.add(flow.dead_letter_topic)
-        self.topics = self.log.describe(names)
+        self.topics = self.log.describe({*flow.input_topics, *flow.written_topics})
         commits = self.log.committed(flow.declared_name, self._inputs())
         return self._of_login() | {
             "topics": self.topics,
@@ -171,14 +168,10 @@ class Gathering:
         flow, log = self.flow, cast("object", self.log)
         if not isinstance(log, KnowsRights):
             return {}
-        written = {output.topic for output in flow.outputs}
-        read = {*flow.input_topics}
-        if flow.dead_letters:
-            written.add(flow.dead_letter_topic)
-            # Of such a flow a start looks up there what stays skipped.
-            read |= set() if flow.keeps_plans else {flow.dead_letter_topic}
-        known = self.topics.keys()
-        rights = log.missing_rights(read & known, written & known, flow.declared_name)
+        known, read = self.topics.keys(), {*flow.input_topics}
+        if flow.dead_letters and not flow.keeps_plans:
+            read.add(flow.dead_letter_topic)  # a start looks up there what stays skipped
+        rights = log.missing_rights(read & known, known & flow.written_topics, flow.declared_name)
         members = [] if flow.declared_name in rights else log.members(flow.declared_name)
         return {"rights": rights, "members": members}
 

@@ -36,8 +36,7 @@ def missing_topics(facts: Facts) -> Iterator[Diagnostic]:
 
 def durability_of_topics(facts: Facts) -> Iterator[Diagnostic]:
     """Topics that may lose acknowledged records."""
-    written = {output.topic for output in facts.flow.outputs}
-    written |= {facts.flow.dead_letter_topic} if facts.flow.dead_letters else set()
+    written = facts.flow.written_topics
     for info in facts.topics.values():
         if info.replicas == 1:
             yield report("one-replica", info.name)
