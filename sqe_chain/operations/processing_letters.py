@@ -11,14 +11,13 @@ from typing import Protocol
 from sqe_chain.engines.task import not_ending
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.flow.nodes import StageNode
-from sqe_chain.ports import Message, Output, Range, StateStore, TopicInfo
+from sqe_chain.ports import Message, Output, Range, TopicInfo
 from sqe_chain.protocol import inputs
 from sqe_chain.task.failed_log import Decision, Letter
 from sqe_chain.task.parking import ParkedRecord, Releasing
-from sqe_chain.task.reading import run_serially
-from sqe_chain.task.results import Job, Outputs, Portion, Report, Sections
-from sqe_chain.task.states import Claim, Transition
+from sqe_chain.task.reading import run_without_stages
+from sqe_chain.task.results import Job, Portion, Sections
+from sqe_chain.task.states import Transition
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,25 +69,20 @@ def process_letters(
         for (topic, topic_id, partition), own in groupby(letters, key=_partition_of)
     ]
     job = Job(
-        Transition(flow.name, Claim(0, ""), 0, ""),
+        Transition.without_plans(flow.name),
         decision.clock_ms,
         topics=described,
         compacted=inputs.compacted_topics(described),
         sections=Sections.of(Releasing((), decision.suffix)),
     )
     # Whatever the flow's policy is: what fails again is reported, and is not kept a second time.
-    skipping, report, outputs = replace(flow, poison="skip"), Report(), list[Output]()
     with not_ending():
-        for block in run_serially(skipping, job, portions, _read_nothing, _no_store):
-            if isinstance(block, Outputs):
-                outputs += block.records
-            elif isinstance(block, Report):
-                report.add(block)
+        made = run_without_stages(replace(flow, poison="skip"), job, portions, _read_nothing)
     failed = {
         (skipped.topic, skipped.partition, skipped.offset): f"{skipped.error}: {skipped.text}"
-        for skipped in report.excluded
+        for skipped in made.report.excluded
     }
-    return LettersMade(outputs, digest_of(outputs), failed)
+    return LettersMade(made.outputs, digest_of(made.outputs), failed)
 
 
 def place_of(letter: Letter) -> tuple[str, int, int]:
@@ -129,7 +123,3 @@ def digest_of(outputs: Sequence[Output]) -> str:
 
 def _read_nothing(_range: Range) -> Sequence[Sequence[Message]]:
     return ()
-
-
-def _no_store(stage: StageNode) -> StateStore:
-    raise AssertionError(f"flow without stages has stage {stage.name!r}")

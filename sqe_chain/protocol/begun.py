@@ -18,17 +18,16 @@ from typing import Any, Self
 from sqe_chain.chain import Link
 from sqe_chain.envelope.message import read
 from sqe_chain.errors import EnvelopeError, PlanMismatch, PoisonError
-from sqe_chain.flow.nodes import StageNode
-from sqe_chain.ports import Headers, Message, Output, Range, StateStore, TopicInfo, TopicPartition
+from sqe_chain.ports import Headers, Message, Output, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice
-from sqe_chain.task.dead_letters import DeadLetter, parse_dead_letter
+from sqe_chain.task.dead_letters import parse_dead_letter
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.frontier import Taking
-from sqe_chain.task.reading import run_serially
-from sqe_chain.task.results import Job, Outputs, Portion, Report, Sections
-from sqe_chain.task.states import Claim, Transition
+from sqe_chain.task.reading import Made, run_without_stages
+from sqe_chain.task.results import Job, Portion, Report, Sections
+from sqe_chain.task.states import Transition
 
 Infos = Mapping[str, TopicInfo]
 Content = tuple[str, int, int, bytes, bytes, bytes | None, str, tuple[bytes | None, ...]]
@@ -95,8 +94,11 @@ class BegunBatches:
     infos: Infos
     portions: list[Portion]
     begun: Mapping[TopicPartition, BegunBatch]
-    _outputs: list[Output] = field(default_factory=list)
-    _letters: list[Output] = field(default_factory=list)
+    _reads: dict[tuple[bytes, int], Range] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Look up what is read by topic id and partition, as links and dead-letter records name it."""
+        self._reads = {(own.read.topic_id, own.read.partition): own.read for own in self.portions}
 
     def run(self) -> Report:
         """Compute the batches again, compare, and publish them.
@@ -106,80 +108,73 @@ class BegunBatches:
             PoisonError: an input fails now whose outputs receivers have, or the policy is `stop`.
         """
         kept = list(self._kept_letters())
-        report = self._compute(kept)
+        made = self._compute(kept)
         published = list(self._published())
-        self._check_failing(report, {place for place, _, _ in published})
-        self._check_same(published)
+        self._check_failing(made.report, {place for place, _, _ in published})
+        self._check_same(published, made.outputs)
         # Unconditionally again: receivers ignore what they have.
         writer = self.env.ports.log.writer()
         try:
-            for records in (self._letters, self._outputs):
+            for records in (made.letters, made.outputs):
                 writer.write(records)
                 writer.flush()
         finally:
             writer.close()
-        return report
+        return made.report
 
-    def _compute(self, kept: list[Exclusion]) -> Report:
+    def _compute(self, kept: list[Exclusion]) -> Made:
         """All that the batches give, by the code of now. In this process: it is rare, and nothing may be published yet."""
-        report, own = Report(), {(known.topic, known.partition, known.offset) for known in kept}
-        self._outputs, self._letters = [], []
-        for clock_ms, promised in {
-            (known.clock_ms, tuple(known.promised.items())) for known in self.begun.values()
-        }:
-            portions = [
-                self._skipping(portion, kept)
-                for portion in self.portions
-                if (known := self.begun[portion.read.topic, portion.read.partition]).clock_ms == clock_ms
-                and tuple(known.promised.items()) == promised
-            ]
+        together = dict[tuple[int, tuple[tuple[str, int], ...]], list[Portion]]()
+        for portion in self.portions:
+            tp = portion.read.topic, portion.read.partition
+            own = tuple(known for known in kept if (known.topic, known.partition) == tp)
+            batch = self.begun[tp].clock_ms, tuple(self.begun[tp].promised.items())
+            together.setdefault(batch, []).append(replace(portion, exclusions=own))
+        made = Made()
+        for (clock_ms, promised), portions in together.items():
             job = Job(
-                Transition(self.env.flow.name, Claim(0, ""), 0, ""),
+                Transition.without_plans(self.env.flow.name),
                 clock_ms,
                 compacted=inputs.compacted_topics(self.infos),
                 sections=Sections.of(Taking(dict(promised)), *self.given.values()),
             )
-            for block in run_serially(self.env.flow, job, portions, self.env.ports.log.read, _no_store):
-                if isinstance(block, Outputs):
-                    (self._letters if block.first else self._outputs).extend(block.records)
-                elif isinstance(block, Report):
-                    report.add(block)
-        self._letters = [letter for letter in self._letters if _place_of_letter(letter) not in own]
-        return report
-
-    def _skipping(self, portion: Portion, kept: list[Exclusion]) -> Portion:
-        read = portion.read
-        own = [known for known in kept if (known.topic, known.partition) == (read.topic, read.partition)]
-        return replace(portion, exclusions=tuple(own))
+            made.add(run_without_stages(self.env.flow, job, portions, self.env.ports.log.read))
+        there = {(known.topic, known.partition, known.offset) for known in kept}
+        made.letters = [letter for letter in made.letters if _place_of_letter(letter) not in there]
+        return made
 
     def _kept_letters(self) -> Iterator[Exclusion]:
         """Inputs of these batches whose dead-letter records are in their topic."""
         flow = self.env.flow
         if not flow.dead_letters:
             return
-        ids = {(p.read.topic_id, p.read.partition): p.read for p in self.portions}
         for message in self._since_begun([flow.dead_letter_topic]):
             letter = parse_dead_letter(message)
-            if letter is not None and _is_of(letter, flow.name):
-                read = ids.get((letter.topic_id, letter.partition))
-                if read is not None and read.start <= letter.offset < read.stop:
-                    yield Exclusion(
-                        read.topic, read.partition, letter.offset, flow.poison, letter.error, letter.text
-                    )
+            if letter is None or letter.flow != flow.name:
+                continue
+            read = self._read_with(*letter.coordinates)
+            if read is not None:
+                yield Exclusion(
+                    read.topic, read.partition, letter.offset, flow.poison, letter.error, letter.text
+                )
 
     def _published(self) -> Iterator[tuple[Place, TopicPartition, Message]]:
         """What receivers have of these batches: the input that it is of, and the record."""
         flow = self.env.flow
         names = {f"{flow.name}/{node.name}" for node in flow.outputs}
-        reads = {(p.read.topic_id, p.read.partition): p.read for p in self.portions}
         for message in self._since_begun(sorted({node.topic for node in flow.outputs})):
             link = last_link(message)
-            read = None if link is None else reads.get((link.topic_id, link.partition))
-            if link is None or read is None or link.output not in names:
+            if link is None or link.output not in names:
                 continue
-            if read.start <= link.offset < read.stop:
+            read = self._read_with(link.topic_id, link.partition, link.offset)
+            if read is not None:
                 place = read.topic, read.partition, link.offset
                 yield place, (message.topic(), message.partition()), message
+
+    def _read_with(self, topic_id: bytes, partition: int, offset: int) -> Range | None:
+        """What an input is read with; None: it is not in these batches."""
+        read = self._reads.get((topic_id, partition))
+        return read if read is not None and read.start <= offset < read.stop else None
 
     def _since_begun(self, topics: Iterable[str]) -> Iterator[Message]:
         """Records of topics since the batches began."""
@@ -204,11 +199,13 @@ class BegunBatches:
                     "run began, so it cannot be skipped. Expected code that processes it. Fix the code"
                 ).at(failing.topic, failing.partition, failing.offset)
 
-    def _check_same(self, published: list[tuple[Place, TopicPartition, Message]]) -> None:
+    def _check_same(
+        self, published: list[tuple[Place, TopicPartition, Message]], outputs: list[Output]
+    ) -> None:
         """Check that receivers have nothing else than what is to be published."""
         if not published:
             return
-        made = {(topic, partition, key, value) for topic, partition, key, value, _, _ in self._outputs}
+        made = {(topic, partition, key, value) for topic, partition, key, value, _, _ in outputs}
         contents: set[Content] | None = None
         for (topic, partition, offset), (output, at), message in published:
             if (output, at, message.key(), message.value()) in made:
@@ -216,7 +213,7 @@ class BegunBatches:
             if contents is None:  # another cut of batches shows in bytes; what readers count is the same
                 contents = {
                     content_of(topic, partition, value, headers)
-                    for topic, partition, _, value, headers, _ in self._outputs
+                    for topic, partition, _, value, headers, _ in outputs
                 }
             if content_of(output, at, message.value(), message.headers()) in contents:
                 continue
@@ -245,15 +242,7 @@ def last_link(message: Message) -> Link | None:
     return None
 
 
-def _is_of(letter: DeadLetter, flow: str) -> bool:
-    return letter.flow == flow
-
-
 def _place_of_letter(letter: Output) -> Place:
     own = dict(letter[4] or ())  # of names that repeat the last one counts: it is the flow's own
     topic, partition, offset = own["sqe-topic"], own["sqe-partition"], own["sqe-offset"]
     return (topic or b"").decode(), int(partition or b""), int(offset or b"")
-
-
-def _no_store(stage: StageNode) -> StateStore:
-    raise AssertionError(f"a flow without stages has {stage.name!r}")

@@ -47,7 +47,7 @@ from sqe_chain.task.frontier import Taking
 from sqe_chain.task.parking import Discarded, ParkedKeys
 from sqe_chain.task.reading import check_read_id
 from sqe_chain.task.results import Job, Portion, Report, Sections
-from sqe_chain.task.states import Claim, Transition
+from sqe_chain.task.states import Transition
 
 Infos = Mapping[str, TopicInfo]
 
@@ -314,9 +314,8 @@ class Republisher:
         sections: Sections,
     ) -> Report:
         env = self.env
-        transition = Transition(env.flow.name, Claim(0, ""), 0, "")
         job = Job(
-            transition,
+            Transition.without_plans(env.flow.name),
             clock_ms,
             topics=infos,
             compacted=inputs.compacted_topics(infos),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from sqe_chain.errors import START_OVER, RecreatedTopic
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.ports import Message, Range
+from sqe_chain.flow.nodes import StageNode
+from sqe_chain.ports import Message, Output, Range, StateStore
 from sqe_chain.task.collector import Collector
 from sqe_chain.task.compiler import Compiler
 from sqe_chain.task.level import Level, run_level
 from sqe_chain.task.outputs import Gatherer
-from sqe_chain.task.results import Block, Job, Portion, Report, Stores, Units, spread, taken
+from sqe_chain.task.results import Block, Job, Outputs, Portion, Report, Stores, Units, spread, taken
 from sqe_chain.task.shuffling import Shuffle, ShuffledUnits, in_order, wake
 from sqe_chain.task.source_partition import SourcePartition
 from sqe_chain.task.trace_links import BlockTraces
@@ -126,6 +128,47 @@ def run_serially(
             if isinstance(block, Units):
                 units.setdefault(block.level, []).extend(block.blocks)
             yield block
+
+
+@dataclass(slots=True)
+class Made:
+    """What portions give to receivers.
+
+    Attributes:
+        outputs: records to publish, in order.
+        letters: dead-letter records, which must be acknowledged before them.
+        report: of all tasks.
+    """
+
+    outputs: list[Output] = field(default_factory=list)
+    letters: list[Output] = field(default_factory=list)
+    report: Report = field(default_factory=Report)
+
+    def add(self, other: Made) -> None:
+        """Take in what other portions give."""
+        self.outputs += other.outputs
+        self.letters += other.letters
+        self.report.add(other.report)
+
+
+def run_without_stages(
+    flow: CompiledFlow,
+    job: Job,
+    portions: Sequence[Portion],
+    read: Callable[[Range], Iterable[Sequence[Message]]],
+) -> Made:
+    """What a flow without stages makes of portions; nothing is published. Other arguments as `run_serially`."""
+    made = Made()
+    for block in run_serially(flow, job, portions, read, _no_store):
+        if isinstance(block, Outputs):
+            (made.letters if block.first else made.outputs).extend(block.records)
+        elif isinstance(block, Report):
+            made.report.add(block)
+    return made
+
+
+def _no_store(stage: StageNode) -> StateStore:
+    raise AssertionError(f"a flow without stages has {stage.name!r}")
 
 
 def _tasks(

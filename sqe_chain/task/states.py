@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Self
 
 from sqe_chain.envelope.partitioner import cell_of
 from sqe_chain.errors import StoreInconsistent, Superseded, text_of
@@ -42,6 +43,11 @@ class Transition:
     before_number: int
     before_id: str
     stored_in: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def without_plans(cls, flow: str) -> Self:
+        """That of a flow without stages, whose place is in its group's commits."""
+        return cls(flow, Claim(0, ""), 0, "")
 
     def store_flow(self, stage: str) -> str:
         """The name of the flow under which a stage's states are stored."""
