@@ -81,6 +81,11 @@ class InputProgress:
     skipped: tuple[int, ...] = ()
     unsure: bool = False
 
+    @property
+    def repeats(self) -> bool:
+        """Whether the next inputs may have been read before: what was skipped of them stays skipped."""
+        return self.offset < self.published or self.unsure
+
 
 @dataclass(frozen=True, slots=True)
 class Begun(Section):

@@ -100,7 +100,9 @@ class Republisher:
             if fresh:
                 self._commit(fresh)
                 env.commits.settle()
-            self._find_skipped(infos)
+            self._find_skipped(
+                infos, {tp: known.offset for tp, known in self._inputs.items() if known.repeats}
+            )
             self._redo(infos)
         result = StartResult(len(self._inputs))
         env.emit(Recovered.of(result))
@@ -220,9 +222,7 @@ class Republisher:
         to = {tp: offset for tp, offset in to.items() if offset < self._inputs[tp].offset}
         self._check_marks_known(to)
         if to:
-            self._known = read_skipped(env, self._topics.look(again=True))
-        for tp, offset in to.items():
-            check_known(env, self._known, tp, self._inputs[tp].topic_id, offset, self._inputs[tp].failed)
+            self._find_skipped(self._topics.look(again=True), to)
         for (topic, partition), offset in to.items():
             was = self._inputs[topic, partition]
             marks = PartitionMarks(topic, was.topic_id, partition, entered_in_middle=offset > 0)
@@ -329,31 +329,32 @@ class Republisher:
         self._skip_limit = self._skip_limit.after(len(report.excluded), report.fresh)
         return report
 
-    def _find_skipped(self, infos: Infos) -> None:
+    def _find_skipped(self, infos: Infos, again: Mapping[TopicPartition, int]) -> None:
         """Look for what was skipped where it is read again: after a rewind, and where replays are not known.
+
+        Args:
+            infos: topics of the flow.
+            again: from which offsets.
 
         Raises:
             DeadLettersLost: retention has taken some of it.
         """
-        again = {
-            tp: known for tp, known in self._inputs.items() if known.offset < known.published or known.unsure
-        }
         if not again:
             return
         self._known = read_skipped(self.env, infos)
-        for tp, known in again.items():
-            check_known(self.env, self._known, tp, known.topic_id, known.offset, known.failed)
+        for tp, offset in again.items():
+            check_known(self.env, self._known, tp, self._inputs[tp].topic_id, offset, self._inputs[tp].failed)
 
     def _skipped(self) -> ParkedKeys | None:
         """What stays skipped although it is read again."""
         offsets: dict[TopicPartition, frozenset[int]] = {}
         for tp, known in self._inputs.items():
-            if known.offset < known.published or known.unsure:
+            if known.repeats:
                 records = self._known.by_partition.get((known.topic_id, tp[1]), ())
                 offsets[tp] = frozenset({*known.skipped, *(record.offset for record in records)})
-        if not any(offsets.values()) and not self._known.identities:
+        if not offsets or not (any(offsets.values()) or self._known.identities):
             return None
-        return ParkedKeys(discarded=offsets, failed=self._known.identities) if offsets else None
+        return ParkedKeys(discarded=offsets, failed=self._known.identities)
 
     def _seen_until(self) -> dict[TopicPartition, int]:
         """Where a batch ends at most: there, what was seen before the rewind counts as seen again."""

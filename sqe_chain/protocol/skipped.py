@@ -6,7 +6,7 @@ retention has taken any. With `poison="skip"` the newest of their offsets are in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,12 +26,12 @@ class SkippedInputs:
     """Inputs that a flow has skipped, as its dead-letter topic knows them.
 
     Attributes:
-        by_partition: input partition, as topic id and number -> dead-letter records of its inputs, by offset.
+        by_partition: input partition, as topic id and number -> dead-letter records of its inputs.
         identities: lanes and positions of all of them.
         lost: whether retention has deleted anything of the topic.
     """
 
-    by_partition: Mapping[tuple[bytes, int], tuple[DeadLetter, ...]] = field(default_factory=dict)
+    by_partition: Mapping[tuple[bytes, int], Sequence[DeadLetter]] = field(default_factory=dict)
     identities: frozenset[Identity] = frozenset()
     lost: bool = False
 
@@ -61,15 +61,11 @@ def read_skipped(env: Environment, infos: Mapping[str, TopicInfo]) -> SkippedInp
     if info is None:
         return SkippedInputs()
     logs = read_failed_logs(env.ports.log, flow.declared_name, info)
-    records = sorted(
-        (kept.dead for known in logs for kept in known.letters.values()), key=lambda record: record.offset
-    )
-    places = {(record.topic_id, record.partition) for record in records}
+    by_partition: dict[tuple[bytes, int], list[DeadLetter]] = {}
+    for record in (letter.dead for known in logs for letter in known.letters.values()):
+        by_partition.setdefault((record.topic_id, record.partition), []).append(record)
     return SkippedInputs(
-        {
-            at: tuple(record for record in records if (record.topic_id, record.partition) == at)
-            for at in places
-        },
+        by_partition,
         frozenset().union(*(known.known for known in logs)),
         any(known.begin > 0 for known in logs),
     )
