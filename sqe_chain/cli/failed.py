@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -229,9 +228,7 @@ def _working(
     with prepare_command(flow, settings_in(operation), operation, engine) as prepared:
         if not flow.keeps_plans:
             env = prepared.env
-            yield FailedLetters(
-                flow, env.ports.log, env.clock.now_ms, lambda: secrets.token_hex(8), prepared.asked_to_stop
-            )
+            yield FailedLetters(flow, env.ports.log, env.clock.now_ms, env.new_run_id, prepared.asked_to_stop)
             return
         work = FailedInPlans(prepared.env, prepared.asked_to_stop)
         with heartbeat(prepared, work.beat):

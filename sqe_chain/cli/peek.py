@@ -26,7 +26,7 @@ from sqe_chain.envelope.message import Envelope, read
 from sqe_chain.errors import ConfigurationError, EnvelopeError
 from sqe_chain.errors.safe_text import one_line
 from sqe_chain.flow.stored import readable
-from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
+from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo, shown_place
 from sqe_chain.runtime.connecting import open_log
 from sqe_chain.task.dead_letters import parse_dead_letter
 
@@ -169,7 +169,7 @@ def _as_text(message: Message) -> Text:
     """A message for people: a line with its coordinates, then its content, indented."""
     key = message.key()
     shown = Text.assemble(
-        (f"{message.topic()}[{message.partition()}]@{message.offset()}", "bold cyan"),
+        (shown_place(message), "bold cyan"),
         f"  {utc(message.timestamp()[1])}",
         "  no key" if key is None else f"  key {readable(key)}",
     )

@@ -10,6 +10,7 @@ import site
 import sys
 import sysconfig
 from collections.abc import Mapping
+from functools import cache
 from hashlib import blake2b
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -59,8 +60,14 @@ def is_installed(path: Path) -> bool:
     """Whether a file belongs to Python or to an installed package."""
     if {"site-packages", "dist-packages"} & set(path.parts):
         return True
+    return any(path.is_relative_to(root) for root in _roots())
+
+
+@cache
+def _roots() -> tuple[str, ...]:
+    """Where Python and packages are installed; Python takes long to work that out."""
     roots = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return any(path.is_relative_to(root) for root in {*roots, site.getusersitepackages()} if root)
+    return tuple(filter(None, {*roots, site.getusersitepackages()}))
 
 
 def _spec_of(name: str) -> ModuleSpec | None:

@@ -25,7 +25,7 @@ from sqe_chain.operations.failed import (
 )
 from sqe_chain.operations.processing_letters import LettersMade, Processing, place_of, process_letters
 from sqe_chain.operations.replayed_before import forget_replayed, read_replayed
-from sqe_chain.ports import Log, TopicInfo
+from sqe_chain.ports import Log, TopicInfo, shown_place
 from sqe_chain.protocol import inputs
 from sqe_chain.task.dead_letters import Identity
 from sqe_chain.task.failed_log import (
@@ -169,7 +169,7 @@ class FailedLetters:
             message.key(),
             dead.timestamp_ms,
             "" if decision is None else decision.by,
-            f"{message.topic()}[{message.partition()}]@{message.offset()}",
+            shown_place(message),
         )
 
     def _take_over(self, info: TopicInfo) -> None:
@@ -264,7 +264,7 @@ class FailedLetters:
         self._made.clear()  # another decision came before these
 
     def _make_again(self, known: FailedLog, decision: Decision) -> LettersMade:
-        at = f"{known.topic}[{known.partition}]@{known.decisions[decision.by]}"
+        at = known.place_of(decision)
         letters = [known.letters[own] for own in decision.letters if own in known.letters]
         if len(letters) < len(decision.letters):
             raise ServiceStopped(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.failed import FailedRecord
 from sqe_chain.operations.parked import parked_in
-from sqe_chain.ports import Headers, Log, Message, StateStore
+from sqe_chain.ports import Headers, Log, Message, StateStore, shown_place
 from sqe_chain.task.failed_log import FailedLog, read_failed_logs
 
 
@@ -25,7 +25,7 @@ def kept_message(
         return next(((own, list(own.record_headers)) for own in kept if str(own) == str(record)), None)
     for known in _logs(flow, log):
         letter = known.letters.get(record.identity)
-        if letter is not None and _place(letter.message) == record.place:
+        if letter is not None and shown_place(letter.message) == record.place:
             return letter.message, letter.dead.headers
     return None
 
@@ -38,8 +38,7 @@ def history_of(flow: CompiledFlow, record: FailedRecord, log: Log) -> list[dict[
     for known in _logs(flow, log):
         decision = known.decided.get(record.identity)
         if decision is not None:
-            at = f"{known.topic}[{known.partition}]@{known.decisions[decision.by]}"
-            history.append({"what": decision.kind, "at": at, "by": decision.by})
+            history.append({"what": decision.kind, "at": known.place_of(decision), "by": decision.by})
             if record.status == "released":
                 history.append({"what": "done", "by": decision.by})
     if record.decided_by and len(history) == 1:
@@ -50,7 +49,3 @@ def history_of(flow: CompiledFlow, record: FailedRecord, log: Log) -> list[dict[
 def _logs(flow: CompiledFlow, log: Log) -> list[FailedLog]:
     info = log.describe([flow.dead_letter_topic]).get(flow.dead_letter_topic)
     return [] if info is None else read_failed_logs(log, flow.declared_name, info)
-
-
-def _place(message: Message) -> str:
-    return f"{message.topic()}[{message.partition()}]@{message.offset()}"

@@ -19,6 +19,7 @@ from sqe_chain.ports.log import (
     TopicInfo,
     TopicPartition,
     Writer,
+    shown_place,
 )
 from sqe_chain.ports.sink import (
     Flush,
@@ -73,4 +74,5 @@ __all__ = [
     "WithSchema",
     "Writer",
     "replacing",
+    "shown_place",
 ]

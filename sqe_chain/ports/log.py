@@ -48,6 +48,11 @@ NO_LIMIT = (1 << 63) - 1
 """Kafka's value for "no limit" in a topic's time limits (Long.MAX_VALUE), in milliseconds."""
 
 
+def shown_place(message: Message) -> str:
+    """Where a record is, for people: ``topic[partition]@offset``."""
+    return f"{message.topic()}[{message.partition()}]@{message.offset()}"
+
+
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
     """What a broker knows of a topic: what it is, and which records it refuses.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from sqe_chain.errors import ServiceStopped
-from sqe_chain.ports import Bounds, Log, Message, Output, Range, TopicInfo
+from sqe_chain.ports import Bounds, Log, Message, Output, Range, TopicInfo, shown_place
 from sqe_chain.task.dead_letters import DeadLetter, Identity, parse_dead_letter
 
 DECISION: Final = "sqe-decision"
@@ -93,9 +93,8 @@ def parse_decision(message: Message) -> Decision | None:
             value.get("clock_ms", 0),
         )
     except (KeyError, TypeError, ValueError) as error:
-        place = f"{message.topic()}[{message.partition()}]@{message.offset()}"
         raise ServiceStopped(
-            f"{place}: a decision about dead-letter records that cannot be understood ({error}). Expected format {_FORMAT}. Run the "
+            f"{shown_place(message)}: a decision about dead-letter records that cannot be understood ({error}). Expected format {_FORMAT}. Run the "
             "version of sqe-chain that has written it"
         ).at(message.topic(), message.partition(), message.offset()) from None
 
@@ -168,6 +167,10 @@ class FailedLog:
             self.decisions[decision.by] = offset
             if decision.kind == "release":
                 self.releasing[decision.by] = decision
+
+    def place_of(self, decision: Decision) -> str:
+        """Where a decision that holds is, for people: ``topic[partition]@offset``."""
+        return f"{self.topic}[{self.partition}]@{self.decisions[decision.by]}"
 
     @property
     def known(self) -> set[Identity]:

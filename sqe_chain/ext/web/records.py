@@ -15,7 +15,7 @@ from sqe_chain.errors.safe_text import shown
 from sqe_chain.ext.web.replays import ReplayWatch
 from sqe_chain.ext.web.site import MOST_KEY, Json, NotFound
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
+from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo, shown_place
 from sqe_chain.task.dead_letters import parse_dead_letter
 
 MOST_VALUE = 64 << 10
@@ -125,7 +125,7 @@ def _letter(message: Message) -> Json:
     """A dead-letter record."""
     letter = parse_dead_letter(message)
     return {
-        "at": f"{message.topic()}[{message.partition()}]@{message.offset()}",
+        "at": shown_place(message),
         "timestamp_ms": message.timestamp()[1],
         "key": _beginning(message.key(), MOST_KEY),
         "record": None if letter is None else str(letter),
