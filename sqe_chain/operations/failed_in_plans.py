@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from sqe_chain.features.parking import Parking
 from sqe_chain.features.readers import read_record
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.operations.dead_letters import DeadLetterTargets
 from sqe_chain.operations.failed import (
     UNDECIDED,
     DiscardResult,
@@ -84,8 +83,7 @@ def _letters_of(
     stopped: Callable[[], bool] = lambda: False,
 ) -> FailedLetters:
     """What decides about its dead-letter records: they are sent back, so the flow counts them by a plan of its own."""
-    targets = DeadLetterTargets(flow, log.describe(flow.input_topics))
-    return FailedLetters(flow, log, now_ms, new_name, stopped, sending_back(targets))
+    return FailedLetters(flow, log, now_ms, new_name, stopped, sending_back(log.describe(flow.input_topics)))
 
 
 @dataclass(slots=True)
