@@ -42,6 +42,7 @@ from sqe_chain.ports.store import (
     ViewKind,
     Views,
     WithSchema,
+    lost_part,
 )
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "Views",
     "WithSchema",
     "Writer",
+    "lost_part",
     "replacing",
     "shown_place",
 ]

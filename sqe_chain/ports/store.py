@@ -6,7 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
-from sqe_chain.errors import StoreInconsistent
+from sqe_chain.errors import RESTORE_OR_REBUILD, StoreInconsistent
+
+
+def lost_part(where: str) -> StoreInconsistent:
+    """What readers raise where a state partition has no header, though the flow has run.
+
+    Args:
+        where: flow, stage and state partition.
+    """
+    return StoreInconsistent(
+        f"{where}: the store has no header of this state partition, though the flow has run. It has lost all its states: "
+        f"{RESTORE_OR_REBUILD}"
+    )
+
 
 Rows = Sequence[tuple[bytes, bytes | None]]
 """Keys and their new states, in key order; None deletes the state."""

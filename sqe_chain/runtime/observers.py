@@ -33,6 +33,13 @@ class Observers(Observer):
             observer.event(event)
 
 
+class Quiet(Observer):
+    """Hears nothing: nobody is to be told of what is done here."""
+
+    def event(self, event: Event) -> None:
+        del event
+
+
 OnFlush = Callable[[TableFlushed], object]
 """Called in the service's thread. What it raises ends the service, as a crash at that moment would."""
 

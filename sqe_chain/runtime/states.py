@@ -17,7 +17,6 @@ from sqe_chain.codecs import Codec
 from sqe_chain.codecs.registry import codec_of_tag
 from sqe_chain.envelope.partitioner import cell_of, key_bytes
 from sqe_chain.errors import (
-    RESTORE_OR_REBUILD,
     ConfigurationError,
     PoisonError,
     StoreInconsistent,
@@ -28,7 +27,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
-from sqe_chain.ports import Location, StateStore
+from sqe_chain.ports import Location, StateStore, lost_part
 from sqe_chain.protocol.stored_plans import never_run
 from sqe_chain.runtime.connecting import open_stores, shared
 from sqe_chain.runtime.neighbours import check_stores
@@ -124,10 +123,7 @@ class StoredStage:
             StoreInconsistent: one is.
         """
         if lost:
-            raise StoreInconsistent(
-                f"{where.flow}/{self.name}/{lost[0]}: the store has no header of this state partition, though the flow has "
-                f"run. It has lost all its states: {RESTORE_OR_REBUILD}"
-            )
+            raise lost_part(f"{where.flow}/{self.name}/{lost[0]}")
 
 
 def location_of(store: StateStore, flow: str, stage: str) -> Location:

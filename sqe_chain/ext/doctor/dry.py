@@ -25,8 +25,8 @@ from sqe_chain.ports import (
     Writer,
 )
 from sqe_chain.protocol.environment import Environment, Ports
-from sqe_chain.protocol.events import Event, Observer
 from sqe_chain.protocol.settings import Settings
+from sqe_chain.runtime.observers import Quiet
 
 _Cell = tuple[str, str, int]
 
@@ -192,11 +192,6 @@ class _Impatient:
         return True
 
 
-class _Deaf(Observer):
-    def event(self, event: Event) -> None:
-        """Nobody listens."""
-
-
 def can_start_dry(flow: CompiledFlow) -> bool:
     """Whether a start can be made without changing anything: tables and files are not behind a log or a store."""
     return not flow.file_sources and all(stage.stage_kind.sink is None for stage in flow.stages)
@@ -226,7 +221,7 @@ def start_dry(
         flow=flow,
         ports=ports,
         engine=InProcessEngine(flow, dry_log, ports.store),
-        observer=_Deaf(),
+        observer=Quiet(),
         clock=_Impatient(now_ms),
         new_run_id=lambda: "doctor",
         settings=settings.asking(takeover=True),

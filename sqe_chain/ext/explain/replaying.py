@@ -30,8 +30,8 @@ from sqe_chain.ports import Log, TopicPartition
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.committed import Begun
 from sqe_chain.protocol.environment import Environment, Ports, Refold, Role
-from sqe_chain.protocol.events import Event, Observer
 from sqe_chain.protocol.plan import Plan, encoded_sections
+from sqe_chain.runtime.observers import Quiet
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import Job, Portion, Report
 
@@ -49,13 +49,6 @@ class ReadOnlyLog:
         if name not in _READING:
             raise AssertionError(f"a replay calls {name!r}, which changes topics or offsets")
         return getattr(self._log, name)
-
-
-class Quiet(Observer):
-    """Hears nothing: what the flow reported, it has reported."""
-
-    def event(self, event: Event) -> None:
-        del event
 
 
 class RecordingEngine(InProcessEngine):

@@ -10,17 +10,15 @@ from pathlib import Path
 from sqe_chain.envelope.carrier import find_head, lane_and_position
 from sqe_chain.envelope.partitioner import cell_of
 from sqe_chain.errors import (
-    RESTORE_OR_REBUILD,
     ConfigurationError,
     EnvelopeError,
-    StoreInconsistent,
     Unavailable,
 )
 from sqe_chain.ext.explain.recording import Contribution, Place, Recorder
 from sqe_chain.ext.explain.replaying import Missing, Replay
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
-from sqe_chain.ports import Header, Range, StateStore, TopicPartition
+from sqe_chain.ports import Header, Range, StateStore, TopicPartition, lost_part
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.stored_plans import plan_of_a_run, read_plan
@@ -249,10 +247,7 @@ def check_cells(store: StateStore, flow: str, stage: str, cells: Sequence[int]) 
     for cell, header in zip(cells, store.headers(flow, stage, cells), strict=True):
         where = f"{flow}/{stage}/{cell}"
         if header is None:
-            raise StoreInconsistent(
-                f"{where}: the store has no header of this state partition, though the flow has run. It has lost all its states: "
-                f"{RESTORE_OR_REBUILD}"
-            )
+            raise lost_part(where)
         header.check_whole(where)
         headers.append(header)
     return headers

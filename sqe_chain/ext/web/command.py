@@ -15,7 +15,6 @@ from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import KafkaIfNeeded, Stores, command
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.ext.explain.replaying import Quiet
 from sqe_chain.ext.web.application import LOOPBACK, Pages, application
 from sqe_chain.ext.web.history import History
 from sqe_chain.ext.web.records import TopicRecords
@@ -27,6 +26,7 @@ from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.events import Observer
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import open_addresses, open_log
+from sqe_chain.runtime.observers import Quiet
 from sqe_chain.runtime.stop import ServiceClock, Stop, signals
 
 
