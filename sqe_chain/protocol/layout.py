@@ -265,8 +265,10 @@ def check_read_type(flow: CompiledFlow, topic: str, was: TypeLayout) -> None:
         ChangedType: it would be read wrongly.
     """
     source, now = flow.source_of[topic], read_type(flow, topic)
-    difference = _difference(source, was, now) if source is not None and now is not None else ""
-    if difference and now is not None:
+    if source is None or now is None:
+        return
+    difference = _difference(source, was, now)
+    if difference:
         raise ChangedType(
             f"flow {flow.name!r}: input {topic!r} was read as {was.name!r}; {now.name!r} would read what is still to be read of it "
             f"wrongly: {difference}. Expected a type that reads both. Give a changed field a new number. Or let the old code read "

@@ -47,7 +47,7 @@ class World(System):
             self._finish()
             self._judge()
         except NotKnown:
-            self._count("refused for good")
+            self._count("refused permanently")
         finally:
             for actor in (*self.live.values(), *self.zombies, *self.operators):
                 actor.kill()

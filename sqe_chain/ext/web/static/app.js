@@ -78,7 +78,7 @@ function layers(flows) {
   return { column, before };
 }
 
-// The way of a line past all boxes: one that passes a column takes a row of it where no box is; one that leads back goes below all.
+// The path of a line around all boxes: one that passes a column takes a row of it where no box is; one that leads back goes below all.
 function line(from, to, column, place, rows) {
   const [x, y] = place.get(from), [u, v] = place.get(to), begin = [x + 180, y + 24], end = [u, v + 24];
   if (column.get(to) <= column.get(from))
