@@ -26,7 +26,8 @@ from sqe_chain.envelope.message import Envelope, read
 from sqe_chain.errors import ConfigurationError, EnvelopeError
 from sqe_chain.errors.safe_text import one_line
 from sqe_chain.flow.stored import readable
-from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo, shown_place
+from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
+from sqe_chain.ports.log import shown_place
 from sqe_chain.runtime.connecting import open_log
 from sqe_chain.task.dead_letters import parse_dead_letter
 

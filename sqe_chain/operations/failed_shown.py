@@ -5,7 +5,8 @@ from __future__ import annotations
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.failed import FailedRecord
 from sqe_chain.operations.parked import parked_in
-from sqe_chain.ports import Headers, Log, Message, StateStore, shown_place
+from sqe_chain.ports import Headers, Log, Message, StateStore
+from sqe_chain.ports.log import shown_place
 from sqe_chain.task.failed_log import FailedLog, read_failed_logs
 
 

@@ -19,7 +19,6 @@ from sqe_chain.ports.log import (
     TopicInfo,
     TopicPartition,
     Writer,
-    shown_place,
 )
 from sqe_chain.ports.sink import (
     Flush,
@@ -42,7 +41,6 @@ from sqe_chain.ports.store import (
     ViewKind,
     Views,
     WithSchema,
-    lost_part,
 )
 
 __all__ = [
@@ -74,7 +72,5 @@ __all__ = [
     "Views",
     "WithSchema",
     "Writer",
-    "lost_part",
     "replacing",
-    "shown_place",
 ]

@@ -34,7 +34,7 @@ class Observers(Observer):
 
 
 class Quiet(Observer):
-    """Hears nothing: nobody is to be told of what is done here."""
+    """Hears nothing: what is done here is of no interest to others."""
 
     def event(self, event: Event) -> None:
         del event

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from sqe_chain.errors import ServiceStopped
-from sqe_chain.ports import Bounds, Log, Message, Output, Range, TopicInfo, shown_place
+from sqe_chain.ports import Bounds, Log, Message, Output, Range, TopicInfo
+from sqe_chain.ports.log import shown_place
 from sqe_chain.task.dead_letters import DeadLetter, Identity, parse_dead_letter
 
 DECISION: Final = "sqe-decision"

@@ -15,7 +15,8 @@ from sqe_chain.errors.safe_text import shown
 from sqe_chain.ext.web.replays import ReplayWatch
 from sqe_chain.ext.web.site import MOST_KEY, Json, NotFound
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo, shown_place
+from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
+from sqe_chain.ports.log import shown_place
 from sqe_chain.task.dead_letters import parse_dead_letter
 
 MOST_VALUE = 64 << 10
