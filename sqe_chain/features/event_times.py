@@ -33,12 +33,15 @@ class EventTime(Section):
         times: event time in each partition at the end of the batch; nobody changes it.
         frontier: the place in the order of times up to which inputs were taken; it never goes back. None: none were.
         seen: clocks of batches, and the latest event time that was known by then, as far back as idle writers make it matter.
+        promised: output -> the watermark that its records of the batch bear. A redo publishes the same, though it does not know
+            who was silent then.
     """
 
     name: ClassVar[str] = "event-time"
     times: Mapping[TopicPartition, EventTimes] = field(default_factory=dict)
     frontier: Frontier | None = None
     seen: Seen = ()
+    promised: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def waiting(self) -> int:
@@ -56,7 +59,12 @@ class EventTime(Section):
 
     def to_json(self) -> dict[str, Any]:
         """For json.dumps."""
-        members = {"times": plain_times(self.times), "frontier": self.frontier, "seen": self.seen}
+        members: dict[str, Any] = {
+            "times": plain_times(self.times),
+            "frontier": self.frontier,
+            "seen": self.seen,
+            "promised": dict(self.promised),
+        }
         return {name: value for name, value in members.items() if value}
 
     @classmethod
@@ -67,6 +75,7 @@ class EventTime(Section):
             times_from(raw.get("times", {})),
             Frontier(*frontier) if frontier else None,
             tuple((clock_ms, latest_ms) for clock_ms, latest_ms in seen),
+            raw.get("promised", {}),
         )
 
 
@@ -109,11 +118,13 @@ class Taken:
         frontier: see `EventTime.frontier`.
         caught_up: where everything is read that was there as it begins; a redo need not know.
         times: event time in each partition as it begins.
+        promised: see `EventTime.promised`, in a redo; empty: it is decided now.
     """
 
     frontier: Frontier | None = None
     caught_up: CaughtUp = field(default_factory=dict)
     times: Mapping[TopicPartition, EventTimes] = field(default_factory=dict)
+    promised: Mapping[str, int] = field(default_factory=dict)
 
 
 def frontier_after(last: Plan, part: Part) -> Frontier | None:

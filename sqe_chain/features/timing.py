@@ -44,7 +44,7 @@ from sqe_chain.protocol.layout import mark_name
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.protocol.results import BatchResult
 from sqe_chain.task.event_times import EventTimes, guard_of
-from sqe_chain.task.frontier import Taking, furthest, last_of
+from sqe_chain.task.frontier import Frontier, Taking, furthest, last_of
 from sqe_chain.task.records import Records
 from sqe_chain.task.results import Report
 from sqe_chain.task.roots import Closing
@@ -101,7 +101,9 @@ class Timing(Feature):
         return self._with_times(part, known) if decided else part
 
     def cut_again(self, plan: Plan, before: Plan, part: Part) -> Part:
-        return self._with_times(part.noting(Taken(EventTime.of(plan).frontier)), KnownTimes.after(before))
+        sealed = EventTime.of(plan)
+        taken = Taken(sealed.frontier, promised=sealed.promised)
+        return self._with_times(part.noting(taken), KnownTimes.after(before))
 
     def _new(self, last: Plan, part: Part, known: KnownTimes, look: Look) -> Part:
         """What was not sealed before; the same part when it would do nothing."""
@@ -217,9 +219,13 @@ class Timing(Feature):
     def begin(self, before: Plan, part: Part) -> Taking:
         """What outputs promise, and which inputs are taken."""
         taken, frontier = part.notes.find(Taken) or Taken(), EventTime.of(before).frontier
-        promised = watermarks_of(self.env.flow, progress_of(taken.times), frontier)
+        promised = self._promised(taken, frontier)
         last = frontier and last_of(gated_times(self.env.flow, EventTime.of(before).times), frontier)
         return Taking(promised, taken.frontier, frontier, last)
+
+    def _promised(self, taken: Taken, frontier: Frontier | None) -> Mapping[str, int]:
+        """What outputs of a batch promise, after the frontier of the one before."""
+        return taken.promised or watermarks_of(self.env.flow, progress_of(taken.times), frontier)
 
     # ------------------------------------------------------------------ after a batch
 
@@ -237,7 +243,8 @@ class Timing(Feature):
                 if tp in times
             }
         seen = seen_after(before.seen, part.clock_ms, gated, self.env.settings.idle_ms)
-        return EventTime(times, frontier_after(last, part), seen)
+        promised = self._promised(part.notes.find(Taken) or Taken(), before.frontier)
+        return EventTime(times, frontier_after(last, part), seen, promised)
 
     def result(self, result: BatchResult, plan: Plan, infos: Infos) -> BatchResult:  # noqa: ARG002 - see `Feature`
         """With what waits for event time, and who holds it back."""
