@@ -68,13 +68,17 @@ class Candidates:
         self._can_try = can_try
         self._cleared: set[Coordinates] = set()
 
+    def add(self, failed: Sequence[Exclusion]) -> None:
+        """Try these, too."""
+        self.known |= _by_coordinates(failed)
+
     def judge(self, failed: Sequence[Exclusion]) -> bool:
         """Judge by an attempt.
 
         Returns:
             Whether the attempt was the last: all candidates have failed again, and nothing else has.
         """
-        outcomes = {(outcome.topic, outcome.partition, outcome.offset): outcome for outcome in failed}
+        outcomes = _by_coordinates(failed)
         fresh = outcomes.keys() - self.known.keys()
         cleared = set[Coordinates]()
         if self._can_try:
@@ -86,6 +90,10 @@ class Candidates:
         self._cleared |= cleared
         self.known |= outcomes
         return not fresh and not cleared
+
+
+def _by_coordinates(failed: Sequence[Exclusion]) -> dict[Coordinates, Exclusion]:
+    return {(failing.topic, failing.partition, failing.offset): failing for failing in failed}
 
 
 class Processor:
@@ -109,7 +117,7 @@ class Processor:
         """Process the batch until no stage fails on anything that is not skipped.
 
         Returns:
-            The report of the last attempt, and the skipped inputs.
+            The report of the last attempt, which is what a redo gives, and the skipped inputs.
 
         Raises:
             PoisonError: an input cannot be processed, or something fails that no single input has caused.
@@ -124,7 +132,13 @@ class Processor:
             known = tuple(candidates.known.values())
             report = self.attempt(batch, batch.part.sealed or (), candidates=known)
             if candidates.judge(report.failed):
-                break
+                if not known:
+                    break
+                # What was taken back may have left its time in states. A redo does not try it, so neither does what is sealed.
+                report = self.attempt(batch, (*(batch.part.sealed or ()), *known))
+                if not report.failed:
+                    break
+                candidates.add(report.failed)
             if report.failed:
                 first = str(report.failed[0])
                 env.emit(Failed(attempt, len(report.failed), first))

@@ -121,6 +121,60 @@ def test_writers_that_a_batch_did_not_wait_for_are_not_waited_for_in_its_redo() 
     assert closed == [[1], [1]], "the first minute, by the record that is far ahead of it"
 
 
+def test_a_redo_promises_what_was_promised_though_it_does_not_know_who_was_silent() -> None:
+    """The watermark is in the bytes of an output, so a lower one would be taken for other code."""
+    up = Flow("up")
+    up.source("raw", Int64Value).to("numbers", key=lambda number: str(number.value), partitions=2)
+    upstream = Rehearsal(up, partitions={"raw": 2})
+    flow = Flow("sums", state_partitions=1)
+    flow.source("numbers", Int64Value).aggregate("sum", key=lambda _: "all", state=Int64Value, fold=add).to(
+        "clocks", partitions=1
+    )
+    rehearsal = Rehearsal(flow, log=upstream.log)
+    for number, partition, at_ms in ((3, 1, 1_902), (3, 0, 2_356), (1, 1, 3_200)):
+        upstream.feed("raw", Int64Value(value=number), partition=partition, timestamp_ms=at_ms)
+        upstream.run_until_caught_up()
+    upstream.feed("raw", Int64Value(value=3), partition=0, timestamp_ms=4_108)
+    rehearsal.run_until_caught_up()
+    upstream.run_until_caught_up()
+    rehearsal.crash(step=5, when="after")
+    with pytest.raises(Crash):
+        rehearsal.batch()
+    promised = rehearsal.published("clocks")[-1].watermark_ms
+    assert promised > 1_000
+    rehearsal.restart()
+    assert [envelope.watermark_ms for envelope in rehearsal.published("clocks")[-2:]] == [promised] * 2
+    assert total(rehearsal) == {b"all": 10}
+
+
+def refuse_two(total: Int64Value, number: Int64Value) -> None:
+    if number.value == 2:
+        raise ValueError("it is two")
+    total.value += number.value
+
+
+@pytest.mark.parametrize("poison", ["skip", "dead_letter"])
+def test_what_was_tried_and_skipped_leaves_nothing_in_what_is_sealed(
+    poison: Literal["skip", "dead_letter"],
+) -> None:
+    """A redo does not try it again, so a time that it leaves in states would be taken for other code."""
+    flow = Flow("minutes", state_partitions=1, poison=poison)
+    flow.source("numbers", Int64Value).windowed(
+        "minute", Tumbling(60_000), key=lambda _: "all", state=Int64Value, fold=refuse_two
+    ).to("closed", partitions=1)
+    rehearsal = Rehearsal(flow, partitions={"numbers": 1})
+    rehearsal.start()
+    rehearsal.feed("numbers", Int64Value(value=1), partition=0, timestamp_ms=1_000)
+    rehearsal.batch(at_end=True)
+    rehearsal.feed("numbers", Int64Value(value=2), partition=0, timestamp_ms=5_000)
+    rehearsal.crash(step=4, when="after")
+    with pytest.raises(Crash):
+        rehearsal.batch(at_end=True)
+    rehearsal.restart()
+    rehearsal.run_until_caught_up()
+    assert len(rehearsal.published("closed")) == 0
+
+
 def flow_that_gives(emitted: int, added: int) -> Flow:
     def fold(total: Int64Value, number: Int64Value) -> list[Int64Value]:
         total.value += number.value + added
