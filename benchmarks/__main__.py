@@ -41,7 +41,7 @@ from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.engines.spark import open_session
 from sqe_chain.ext.dev import KafkaServer, RedisServer
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 150)

@@ -17,7 +17,7 @@ from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.envelope.partitioner import cell_of
 from sqe_chain.ext.dev import KafkaServer, RedisServer
 from sqe_chain.ext.explain.audit import AuditedStage, audit, audited_stages
-from sqe_chain.protocol.environment import Environment
+from sqe_chain.plans.environment import Environment
 
 KEYS = 10_000
 RECORDS = 50_000

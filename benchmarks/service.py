@@ -14,14 +14,14 @@ from sqe_chain.adapters import open_store
 from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.engines.spark import SparkEngine
-from sqe_chain.features.every import service_of
 from sqe_chain.flow import Flow
+from sqe_chain.plans.environment import Engine, Environment, Ports
+from sqe_chain.plans.events import Committed, Event, Persisted, When
+from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.environment import Engine, Environment, Ports
-from sqe_chain.protocol.events import Committed, Event, Persisted, When
 from sqe_chain.protocol.republish import Republisher
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.protocol.services import service_of
 
 
 class Clock:

@@ -36,8 +36,8 @@ from sqe_chain.ext.dev import KafkaServer, RedisServer
 from sqe_chain.ext.telemetry.exporting import provider_of
 from sqe_chain.ext.telemetry.tracing import Tracing
 from sqe_chain.flow import Flow
+from sqe_chain.plans.events import Event, When
 from sqe_chain.ports import Range
-from sqe_chain.protocol.events import Event, When
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.reading import Reading
 from sqe_chain.task.results import Job, Portion

@@ -17,7 +17,7 @@ from sqe_chain.flow import Flow
 if TYPE_CHECKING:
     from sqe_chain.features.events import TableFlushed
     from sqe_chain.features.settings import settings_of
-    from sqe_chain.protocol.settings import Settings
+    from sqe_chain.plans.settings import Settings
     from sqe_chain.runtime.running import RunningService, run, running
     from sqe_chain.runtime.states import States, get, states
 
@@ -48,7 +48,7 @@ _LATER = {
     "RunningService": "sqe_chain.runtime.running",
     "run": "sqe_chain.runtime.running",
     "running": "sqe_chain.runtime.running",
-    "Settings": "sqe_chain.protocol.settings",
+    "Settings": "sqe_chain.plans.settings",
     "settings_of": "sqe_chain.features.settings",
     "States": "sqe_chain.runtime.states",
     "states": "sqe_chain.runtime.states",

@@ -10,8 +10,8 @@ from typing import Protocol, TypeVar
 from sqe_chain.cli.console import ERR
 from sqe_chain.cli.options import OperationOptions, ServerOptions
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.protocol.events import Event, Notice, Observer
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.events import Event, Notice, Observer
+from sqe_chain.plans.settings import Settings
 from sqe_chain.runtime.connecting import Deployment, EngineChoice
 from sqe_chain.runtime.launching import Prepared, prepare
 from sqe_chain.runtime.lines import Lines

@@ -25,7 +25,7 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.errors.safe_text import shown
 from sqe_chain.features.events import FilesSeen, TableReplaced
 from sqe_chain.features.overwrite import Mode
-from sqe_chain.protocol.events import Committed, Event, Observer
+from sqe_chain.plans.events import Committed, Event, Observer
 from sqe_chain.runtime.launching import launch
 from sqe_chain.runtime.lines import Lines
 

@@ -19,7 +19,7 @@ from sqe_chain.cli.option_table import TABLE, Option
 from sqe_chain.cli.values import paths_of, properties, store_urls
 from sqe_chain.features.file_inputs import FileSettings
 from sqe_chain.features.settings import NAMES, settings_of
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.runtime.connecting import Deployment, EngineChoice
 
 DEFAULTS = Settings()

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sqe_chain.errors.safe_text import shown
-from sqe_chain.protocol.events import Event, Observer, Recovered, Waiting
+from sqe_chain.plans.events import Event, Observer, Recovered, Waiting
 from sqe_chain.runtime.statistics import Statistics
 
 

@@ -20,12 +20,12 @@ from sqe_chain.cli.options import (
 )
 from sqe_chain.cli.values import target as target_of
 from sqe_chain.errors import ConfigurationError, NotCaughtUp
-from sqe_chain.features.every import features_of
 from sqe_chain.features.file_inputs import check_no_files
 from sqe_chain.operations.announcement import Announcement, stages_to_announce
 from sqe_chain.operations.rebuild import Rebuild
 from sqe_chain.ports import TopicPartition
 from sqe_chain.protocol.republish import Republisher
+from sqe_chain.protocol.services import features_of
 from sqe_chain.runtime.launching import Prepared
 
 To = Mapping[TopicPartition, int] | int | None

@@ -18,7 +18,7 @@ from sqe_chain.cli.options import (
     settings_in,
 )
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.protocol.events import Observer
+from sqe_chain.plans.events import Observer
 from sqe_chain.runtime.connecting import open_log, open_stores
 from sqe_chain.runtime.durations import duration_ms
 from sqe_chain.runtime.launching import launch

@@ -1,1 +1,1 @@
-"""What only some flows need, each hanging on the seven steps by the hooks of `sqe_chain.protocol.feature`."""
+"""What only some flows need: a section of the plan each, and what the seven steps ask for because of it."""

@@ -16,12 +16,12 @@ from sqe_chain.errors import PlanMismatch, StoreInconsistent
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.context import Origin, TopicIdPartition
 from sqe_chain.flow.nodes import StageNode
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.feature import Feature
+from sqe_chain.plans.layout import Layout
+from sqe_chain.plans.plan import Plan, Section
+from sqe_chain.plans.planning import plan_after
 from sqe_chain.ports import StateStore, TopicInfo
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.feature import Feature
-from sqe_chain.protocol.layout import Layout
-from sqe_chain.protocol.plan import Plan, Section
-from sqe_chain.protocol.planning import plan_after
 from sqe_chain.task.announced import (
     Given,
     announced_origin,

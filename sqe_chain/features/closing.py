@@ -17,11 +17,11 @@ from sqe_chain.features.events import WindowsClosed
 from sqe_chain.features.idle import IdleWriters
 from sqe_chain.features.rebuilding import Rebuilding, silent_limits
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans.feature import Feature, Look, Offsets, Part
+from sqe_chain.plans.layout import by_name, by_partition
+from sqe_chain.plans.plan import Plan, Section, left_by
+from sqe_chain.plans.results import BatchResult
 from sqe_chain.ports import Bounds, TopicPartition
-from sqe_chain.protocol.feature import Feature, Look, Offsets, Part
-from sqe_chain.protocol.layout import by_name, by_partition
-from sqe_chain.protocol.plan import Plan, Section, left_by
-from sqe_chain.protocol.results import BatchResult
 from sqe_chain.task.frontier import PartitionProgress
 from sqe_chain.task.results import Report
 from sqe_chain.task.roots import Closing

@@ -6,11 +6,11 @@ from contextlib import suppress
 from typing import ClassVar, Final
 
 from sqe_chain.errors import ChainError
-from sqe_chain.protocol import inputs
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.feature import Feature, Infos
-from sqe_chain.protocol.inputs import parse_metadata
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.plans import inputs
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.feature import Feature, Infos
+from sqe_chain.plans.inputs import parse_metadata
+from sqe_chain.plans.plan import Plan
 
 RENEW_MS: Final = 3_600_000
 """How often the commits are made again: Kafka forgets each of them a week after it was made (`offsets.retention.minutes`)."""

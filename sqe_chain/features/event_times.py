@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Self
 
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans.feature import Part
+from sqe_chain.plans.layout import by_name, by_partition
+from sqe_chain.plans.plan import Plan, PlannedRange, Section, left_by
 from sqe_chain.ports import TopicPartition
-from sqe_chain.protocol.feature import Part
-from sqe_chain.protocol.layout import by_name, by_partition
-from sqe_chain.protocol.plan import Plan, PlannedRange, Section, left_by
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.task.event_times import EventTimes, Stated, TimesRecord, with_route
 from sqe_chain.task.frontier import Frontier, PartitionProgress, frontier_of, latest_of

@@ -1,4 +1,4 @@
-"""The events of features, and of what is done to flows, one class for each kind; see `sqe_chain.protocol.events`."""
+"""The events of features, and of what is done to flows, one class for each kind; see `sqe_chain.plans.events`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from sqe_chain.protocol.events import Event
+from sqe_chain.plans.events import Event
 from sqe_chain.task.trace_report import TraceReport
 
 

@@ -23,13 +23,13 @@ from sqe_chain.errors import (
 )
 from sqe_chain.features.events import FilesSeen
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.feature import Feature, Infos, Look, News, Part
+from sqe_chain.plans.plan import Plan, Section
+from sqe_chain.plans.results import BatchResult
+from sqe_chain.plans.settings import FeatureSettings
 from sqe_chain.ports import TopicInfo
 from sqe_chain.ports.files import HASH_DIGITS, gone, is_hash
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.feature import Feature, Infos, Look, News, Part
-from sqe_chain.protocol.plan import Plan, Section
-from sqe_chain.protocol.results import BatchResult
-from sqe_chain.protocol.settings import FeatureSettings
 
 _ALL = "files"
 """Where a partition's number stands for topics: the lag of a source's files is one number."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqe_chain.protocol.committed import Begun
-from sqe_chain.protocol.feature import Feature
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.plans.feature import Feature
+from sqe_chain.plans.first_stage import Begun
+from sqe_chain.plans.plan import Plan
 
 
 class FirstStage(Feature):

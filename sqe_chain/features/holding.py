@@ -9,11 +9,11 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.features.event_times import EventTime, KnownTimes
 from sqe_chain.flow.compiled import CompiledFlow, takes_times
 from sqe_chain.flow.nodes import StageNode
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.events import Notice
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.stored_plans import plan_of_a_run
 from sqe_chain.ports import StateStore
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import Notice
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.stored_plans import plan_of_a_run
 from sqe_chain.task.event_times import ORIGIN
 
 NOTICE_MS: Final = 60_000

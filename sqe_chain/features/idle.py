@@ -20,9 +20,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sqe_chain.features.event_times import CaughtUp, KnownTimes, Seen, seen_by
+from sqe_chain.plans import inputs
+from sqe_chain.plans.environment import Environment
 from sqe_chain.ports import Bounds, TopicPartition
-from sqe_chain.protocol import inputs
-from sqe_chain.protocol.environment import Environment
 from sqe_chain.task.event_times import ORIGIN, Hop
 
 

@@ -17,11 +17,11 @@ from sqe_chain.errors import PlanMismatch
 from sqe_chain.features.event_times import EventTime, frontier_after
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans.feature import Feature, Part
+from sqe_chain.plans.inputs import describe, group_commits, parse_metadata
+from sqe_chain.plans.layout import Layout, by_name, by_partition, check_same_code, moved_outputs
+from sqe_chain.plans.plan import Plan, Section
 from sqe_chain.ports import TopicInfo, TopicPartition
-from sqe_chain.protocol.feature import Feature, Part
-from sqe_chain.protocol.inputs import describe, group_commits, parse_metadata
-from sqe_chain.protocol.layout import Layout, by_name, by_partition, check_same_code, moved_outputs
-from sqe_chain.protocol.plan import Plan, Section
 from sqe_chain.task.frontier import Frontier, furthest
 from sqe_chain.task.results import Report
 from sqe_chain.task.states import Claim

@@ -22,12 +22,12 @@ from typing import ClassVar
 
 from sqe_chain.errors import Superseded
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.feature import Feature
+from sqe_chain.plans.layout import Layout, TypeLayout
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.retrying import RetryingStore
 from sqe_chain.ports import Location, Locations
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.feature import Feature
-from sqe_chain.protocol.layout import Layout, TypeLayout
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.retrying import RetryingStore
 from sqe_chain.task.states import Claim
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.protocol.plan import Plan, Section
-from sqe_chain.protocol.settings import FeatureSettings
+from sqe_chain.plans.plan import Plan, Section
+from sqe_chain.plans.settings import FeatureSettings
 
 Mode = Literal["table", "partitions"]
 """What is replaced: all rows, or those whose partition keys are in the files."""

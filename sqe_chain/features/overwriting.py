@@ -29,12 +29,12 @@ from sqe_chain.features.file_inputs import (
 from sqe_chain.features.overwrite import Mode, Overwrite, OverwriteSettings
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.feature import Feature, HeaderRows, Headers, Infos, Part, StartAction
+from sqe_chain.plans.layout import Marks, marks_in, plain_marks
+from sqe_chain.plans.plan import Plan, PlannedRange, plain_ranges
+from sqe_chain.plans.planning import layout_plan
 from sqe_chain.ports import Replacement, Rows, Sink, TopicInfo, replacing
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.feature import Feature, HeaderRows, Headers, Infos, Part, StartAction
-from sqe_chain.protocol.layout import Marks, marks_in, plain_marks
-from sqe_chain.protocol.plan import Plan, PlannedRange, plain_ranges
-from sqe_chain.protocol.planning import layout_plan
 from sqe_chain.task.flushing import FLUSHED, STAGED, Staging, staged_key
 from sqe_chain.task.states import Claim
 

@@ -16,12 +16,12 @@ from typing import Any, ClassVar, Final, Self
 from sqe_chain.errors import ConfigurationError, PoisonError, TooManyParked
 from sqe_chain.features.event_times import EventTime, Taken
 from sqe_chain.features.rebuilding import Rebuilding
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.events import Notice
+from sqe_chain.plans.feature import Feature, Infos, Look, Part, StartAction
+from sqe_chain.plans.plan import Plan, PlannedRange, Section
+from sqe_chain.plans.results import BatchResult
 from sqe_chain.ports import TopicPartition
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import Notice
-from sqe_chain.protocol.feature import Feature, Infos, Look, Part, StartAction
-from sqe_chain.protocol.plan import Plan, PlannedRange, Section
-from sqe_chain.protocol.results import BatchResult
 from sqe_chain.task.parking import ParkedKeys, ParkedRecord, Releasing
 from sqe_chain.task.results import Report
 from sqe_chain.task.states import Claim

@@ -20,12 +20,12 @@ from typing import Any, ClassVar, Final, Protocol, Self
 
 from sqe_chain.errors import ConfigurationError, PartitionsMismatch, ReadersOverlap, StoreInconsistent
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans import inputs
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.events import Notice
+from sqe_chain.plans.feature import Feature, Infos
 from sqe_chain.ports import Home, TopicInfo
 from sqe_chain.ports.readers import ALL, Partitions, readers_of, scope_of, union_of
-from sqe_chain.protocol import inputs
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import Notice
-from sqe_chain.protocol.feature import Feature, Infos
 
 _FORMAT: Final = 1
 Sets = Mapping[Partitions, str]

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeVar
 
 from sqe_chain.features.event_times import EventTime, Taken, frontier_after, plain_times, times_from
+from sqe_chain.plans import inputs, same_inputs
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.feature import Feature, Look, Part
+from sqe_chain.plans.layout import by_name, by_partition
+from sqe_chain.plans.plan import Plan, PlannedRange, Section, left_by, plain_exclusions, plain_ranges
 from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
-from sqe_chain.protocol import inputs, same_inputs
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.feature import Feature, Look, Part
-from sqe_chain.protocol.layout import by_name, by_partition
-from sqe_chain.protocol.plan import Plan, PlannedRange, Section, left_by, plain_exclusions, plain_ranges
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.frontier import Frontier

@@ -9,11 +9,11 @@ from typing import ClassVar, Final
 
 from sqe_chain.features.events import Filtered, TracesSeen
 from sqe_chain.flow.stage_kind import MATCHED, UNMATCHED
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import Notice
-from sqe_chain.protocol.feature import Feature, Offsets, Part
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.results import BatchResult
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.events import Notice
+from sqe_chain.plans.feature import Feature, Offsets, Part
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.results import BatchResult
 from sqe_chain.task.results import Report
 from sqe_chain.task.states import Claim
 from sqe_chain.task.trace_report import TraceReport

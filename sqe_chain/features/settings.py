@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqe_chain.features.file_inputs import FileSettings
 from sqe_chain.features.overwrite import OverwriteSettings
-from sqe_chain.protocol.settings import Once, Settings
+from sqe_chain.plans.settings import Once, Settings
 
 GROUPS: Final = (FileSettings, OverwriteSettings)
 """Settings of features."""

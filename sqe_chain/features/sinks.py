@@ -10,11 +10,11 @@ from sqe_chain.features.events import TableFlushed
 from sqe_chain.features.overwrite import Overwrite
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.feature import Feature
+from sqe_chain.plans.layout import mark_name
+from sqe_chain.plans.plan import Plan
 from sqe_chain.ports import SinkClaim
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.feature import Feature
-from sqe_chain.protocol.layout import mark_name
-from sqe_chain.protocol.plan import Plan
 from sqe_chain.task.flushing import FLUSHED
 from sqe_chain.task.states import Claim
 

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Self
 
 from sqe_chain.features.rebuilding import Rebuilding, ends_silence
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.protocol.feature import Feature, Look, Part
-from sqe_chain.protocol.layout import by_name, by_partition
-from sqe_chain.protocol.plan import Plan, Section
+from sqe_chain.plans.feature import Feature, Look, Part
+from sqe_chain.plans.layout import by_name, by_partition
+from sqe_chain.plans.plan import Plan, Section
 from sqe_chain.task.results import Report
 from sqe_chain.task.roots import TIMERS, Ticks
 

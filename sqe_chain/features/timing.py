@@ -37,12 +37,12 @@ from sqe_chain.features.rebuilding import Rebuilding, ends_with, is_behind
 from sqe_chain.features.ticking import is_timer_due
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import TopicIdPartition
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.feature import Feature, Infos, Look, Offsets, Part
+from sqe_chain.plans.layout import mark_name
+from sqe_chain.plans.plan import Plan, PlannedRange
+from sqe_chain.plans.results import BatchResult
 from sqe_chain.ports import Bounds, Message, Range, TopicPartition
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.feature import Feature, Infos, Look, Offsets, Part
-from sqe_chain.protocol.layout import mark_name
-from sqe_chain.protocol.plan import Plan, PlannedRange
-from sqe_chain.protocol.results import BatchResult
 from sqe_chain.task.event_times import EventTimes, guard_of
 from sqe_chain.task.frontier import Frontier, Taking, furthest, last_of
 from sqe_chain.task.records import Records

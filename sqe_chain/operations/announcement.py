@@ -15,16 +15,16 @@ from sqe_chain.errors import ChainError, ConfigurationError, NotCaughtUp, Servic
 from sqe_chain.features.announcing import Announcer, Announcing, announcement_plan, origin_of
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.events import Announced, AnnouncementResult
-from sqe_chain.features.every import aggregation_of
 from sqe_chain.features.rebuilding import Rebuilding, silent_limits
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.functions import functions_in
 from sqe_chain.flow.nodes import ChangesNode, Node, StageNode
-from sqe_chain.protocol import inputs
+from sqe_chain.plans import inputs
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.stored_plans import read_plan
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.stored_plans import read_plan
+from sqe_chain.protocol.services import aggregation_of
 from sqe_chain.task.states import Claim
 
 Digests = dict[str, tuple[str, ...]]

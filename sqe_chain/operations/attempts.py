@@ -22,12 +22,12 @@ from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.operations.cells import delete_rows
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.layout import Layout
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.stored_plans import read_plan
 from sqe_chain.ports import Header, Home, StateStore
 from sqe_chain.protocol.claim import check_claim
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.layout import Layout
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.stored_plans import read_plan
 from sqe_chain.task.states import Claim
 
 LOOK_BACK = 50

@@ -19,18 +19,18 @@ from dataclasses import dataclass, replace
 
 from sqe_chain.errors import ConfigurationError, NotCaughtUp, ReadersOverlap, StoreInconsistent, Superseded
 from sqe_chain.features.event_times import EventTime
-from sqe_chain.features.every import aggregation_of
 from sqe_chain.features.readers import Readers, ReadersClaim, Sets, check_exist, read_record, write_record
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans import inputs
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.layout import Layout, StageLayout
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.planning import birth_plan
 from sqe_chain.ports import Home, TopicInfo, TopicPartition
 from sqe_chain.ports.readers import ALL, Partitions, scope_of, union_of
-from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.layout import Layout, StageLayout
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.planning import birth_plan
+from sqe_chain.protocol.services import aggregation_of
 from sqe_chain.task.frontier import Frontier
 from sqe_chain.task.states import Claim
 

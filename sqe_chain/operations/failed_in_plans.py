@@ -24,10 +24,10 @@ from sqe_chain.operations.failed_letters import FailedLetters
 from sqe_chain.operations.parked import ParkedResult, ParkedWork
 from sqe_chain.operations.sending_back import sending_back
 from sqe_chain.operations.skipped_inputs import discarded_at, skipped_in_plans
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.stored_plans import plan_of_a_run
 from sqe_chain.ports import Log, StateStore
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.stored_plans import plan_of_a_run
 from sqe_chain.task.failed_log import FailedStatus
 from sqe_chain.task.parking import ParkedRecord
 

@@ -25,9 +25,9 @@ from sqe_chain.operations.failed import (
 )
 from sqe_chain.operations.processing_letters import LettersMade, Processing, place_of, process_letters
 from sqe_chain.operations.replayed_before import forget_replayed, read_replayed
+from sqe_chain.plans import inputs
 from sqe_chain.ports import Log, TopicInfo
 from sqe_chain.ports.log import shown_place
-from sqe_chain.protocol import inputs
 from sqe_chain.task.dead_letters import Identity
 from sqe_chain.task.failed_log import (
     MOST_LETTERS,

@@ -15,12 +15,12 @@ from sqe_chain.errors import ConfigurationError, StoreInconsistent, Superseded
 from sqe_chain.features.dead_letter_commits import replay_group
 from sqe_chain.features.readers import Readers, read_record, write_record
 from sqe_chain.operations.cells import Cell, delete_rows
+from sqe_chain.plans.layout import FILES, Layout
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.stored_plans import read_plan
 from sqe_chain.ports import Header, Home, Log, StateStore
 from sqe_chain.ports.readers import flow_of, readers_of
 from sqe_chain.protocol.claim import FORGETS, is_being_forgotten
-from sqe_chain.protocol.layout import FILES, Layout
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.stored_plans import read_plan
 
 _STEP_MS = 200
 _UNKNOWN = Home(0, "", "", -1, "")

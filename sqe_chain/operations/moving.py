@@ -18,15 +18,18 @@ from typing import Any
 from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreInconsistent, Superseded
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.event_times import EventTime
-from sqe_chain.features.every import features_of
 from sqe_chain.features.file_inputs import LoadedFiles
 from sqe_chain.features.locations import locations_of, write_locations
 from sqe_chain.features.ticking import Timers
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.operations.cells import Cell, Row, delete_rows, write_rows
+from sqe_chain.plans import inputs
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.layout import Layout, check_layout, marks_in
+from sqe_chain.plans.plan import Plan, PlannedRange
+from sqe_chain.plans.stored_plans import never_run
 from sqe_chain.ports import Header
-from sqe_chain.protocol import inputs
 from sqe_chain.protocol.claim import (
     check_claim,
     check_commits,
@@ -35,10 +38,7 @@ from sqe_chain.protocol.claim import (
     claim,
     release,
 )
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.layout import Layout, check_layout, marks_in
-from sqe_chain.protocol.plan import Plan, PlannedRange
-from sqe_chain.protocol.stored_plans import never_run
+from sqe_chain.protocol.services import features_of
 from sqe_chain.task.states import Claim, view_of
 
 FORMAT = 2

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from sqe_chain.errors import ChainError, ConfigurationError
-from sqe_chain.features.every import aggregation_of
 from sqe_chain.features.parking import (
     MAX_DISCARDED,
     RELEASED_TOGETHER,
@@ -26,12 +25,13 @@ from sqe_chain.features.parking import (
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.announcement import check_caught_up
 from sqe_chain.operations.patterns import RecordPatterns
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.planning import plan_after
+from sqe_chain.plans.stored_plans import plan_of_a_run
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.planning import plan_after
-from sqe_chain.protocol.stored_plans import plan_of_a_run
+from sqe_chain.protocol.services import aggregation_of
 from sqe_chain.task.parking import ParkedRecord
 from sqe_chain.task.states import Claim
 

@@ -11,8 +11,8 @@ from typing import Protocol
 from sqe_chain.engines.task import not_ending
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans import inputs
 from sqe_chain.ports import Message, Output, Range, TopicInfo
-from sqe_chain.protocol import inputs
 from sqe_chain.task.failed_log import Decision, Letter
 from sqe_chain.task.parking import ParkedRecord, Releasing
 from sqe_chain.task.reading import run_without_stages

@@ -12,13 +12,13 @@ from sqe_chain.features.lanes import Lanes, check_committed, known_lanes
 from sqe_chain.features.parking import Parking
 from sqe_chain.features.rebuilding import Reached, Rebuilding, Unfinished
 from sqe_chain.features.ticking import Timers
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.first_stage import Begun
+from sqe_chain.plans.inputs import parse_metadata
+from sqe_chain.plans.layout import Layout
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.stored_plans import never_run, read_plan
 from sqe_chain.ports import Commit, Home, TopicInfo, TopicPartition
-from sqe_chain.protocol.committed import Begun
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.inputs import parse_metadata
-from sqe_chain.protocol.layout import Layout
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.stored_plans import never_run, read_plan
 
 
 @dataclass(frozen=True, slots=True)

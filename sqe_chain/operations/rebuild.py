@@ -26,7 +26,6 @@ from sqe_chain.errors import (
 )
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.events import Rebuilt
-from sqe_chain.features.every import aggregation_of, features_of
 from sqe_chain.features.file_inputs import check_no_files
 from sqe_chain.features.lanes import Lanes, check_may_move
 from sqe_chain.features.locations import locations_of, repair_locations, write_locations
@@ -36,15 +35,16 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.attempts import Attempts, cells_of, name_of
 from sqe_chain.operations.progress import FlowProgress, find_progress, recreated_since
 from sqe_chain.operations.skipped_again import find_skipped
+from sqe_chain.plans import inputs
+from sqe_chain.plans.environment import Engine, Environment, Refold
+from sqe_chain.plans.events import CLAIM, RECOVER, SEAL
+from sqe_chain.plans.layout import moved_outputs
+from sqe_chain.plans.plan import Plan, encoded_sections
+from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.ports import Header, Home, TopicInfo, TopicPartition
-from sqe_chain.protocol import inputs
 from sqe_chain.protocol.claim import beat, check_has_run, check_not_superseded, check_stores, claim, release
-from sqe_chain.protocol.environment import Engine, Environment, Refold
-from sqe_chain.protocol.events import CLAIM, RECOVER, SEAL
-from sqe_chain.protocol.layout import moved_outputs
 from sqe_chain.protocol.owned_flow import commit_plan
-from sqe_chain.protocol.plan import Plan, encoded_sections
-from sqe_chain.protocol.stored_plans import read_last_plan
+from sqe_chain.protocol.services import aggregation_of, features_of
 from sqe_chain.task.states import Claim
 
 Offsets = Mapping[TopicPartition, int]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.features.dead_letter_commits import replay_group
+from sqe_chain.plans.inputs import parse_metadata
 from sqe_chain.ports import Commit, Log, TopicInfo, TopicPartition
-from sqe_chain.protocol.inputs import parse_metadata
 from sqe_chain.task.dead_letters import Identity
 from sqe_chain.task.failed_log import Decision, FailedLog
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from sqe_chain.errors import ConfigurationError, DeadLettersLost
 from sqe_chain.features.parking import Place
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import Notice
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.events import Notice
 from sqe_chain.task.failed_log import read_failed_logs
 
 MOST: Final = 10_000

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from sqe_chain.features.parking import Place
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.failed import FailedRecord
+from sqe_chain.plans.inputs import parse_metadata, partitions_of
+from sqe_chain.plans.stored_plans import kept_plans
 from sqe_chain.ports import Log, StateStore
-from sqe_chain.protocol.inputs import parse_metadata, partitions_of
-from sqe_chain.protocol.stored_plans import kept_plans
 from sqe_chain.task.parking import Discarded
 
 

@@ -14,8 +14,16 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sqe_chain.errors import ChainError, PoisonError, RecreatedTopic, ServiceStopped, Superseded
+from sqe_chain.plans import inputs
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.events import CLAIM, PROCESS, RECOVER, SEAL, CaughtUp, Committed, Notice
+from sqe_chain.plans.feature import Features, Look, Part
+from sqe_chain.plans.layout import check_layout
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.planning import batch_plan, layout_plan, next_part
+from sqe_chain.plans.results import BatchResult, StartResult
+from sqe_chain.plans.same_inputs import DescribedTopics
 from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
-from sqe_chain.protocol import inputs
 from sqe_chain.protocol.claim import (
     beat,
     check_commits,
@@ -26,17 +34,9 @@ from sqe_chain.protocol.claim import (
     stamp,
 )
 from sqe_chain.protocol.entering import bring_up_to_date, first_plan
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import CLAIM, PROCESS, RECOVER, SEAL, CaughtUp, Committed, Notice
-from sqe_chain.protocol.feature import Features, Look, Part
-from sqe_chain.protocol.layout import check_layout
 from sqe_chain.protocol.owned_flow import OwnedFlow, PlanLog
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.planning import batch_plan, layout_plan, next_part
 from sqe_chain.protocol.processing import Batch, Processor, TooManyForOnePlan
 from sqe_chain.protocol.recovery import Recovery
-from sqe_chain.protocol.results import BatchResult, StartResult
-from sqe_chain.protocol.same_inputs import DescribedTopics
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import Report
 from sqe_chain.task.states import Claim

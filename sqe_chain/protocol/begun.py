@@ -18,10 +18,10 @@ from typing import Any, Self
 from sqe_chain.chain import Link
 from sqe_chain.envelope.message import read
 from sqe_chain.errors import EnvelopeError, PlanMismatch, PoisonError
+from sqe_chain.plans import inputs
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.events import Notice
 from sqe_chain.ports import Headers, Message, Output, Range, TopicInfo, TopicPartition
-from sqe_chain.protocol import inputs
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import Notice
 from sqe_chain.task.dead_letters import parse_dead_letter
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.frontier import Taking

@@ -17,14 +17,14 @@ from sqe_chain.errors import (
     WeakDurability,
 )
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.events import Claimed, Standby
+from sqe_chain.plans.feature import Features
+from sqe_chain.plans.inputs import parse_metadata
+from sqe_chain.plans.layout import check_cluster
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.stored_plans import check_sections, never_run, read_plan
 from sqe_chain.ports import Commit, Header, Home, TopicInfo, TopicPartition
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import Claimed, Standby
-from sqe_chain.protocol.feature import Features
-from sqe_chain.protocol.inputs import parse_metadata
-from sqe_chain.protocol.layout import check_cluster
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.stored_plans import check_sections, never_run, read_plan
 from sqe_chain.task.states import Claim
 
 Commits = Mapping[TopicPartition, Commit]

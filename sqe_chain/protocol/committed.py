@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import repeat
-from typing import Any, ClassVar, Final, Self
+from typing import Final
 
 from sqe_chain.chain import MAX_EPOCH, MAX_OFFSET, Link
 from sqe_chain.envelope.marks import PartitionMarks
@@ -23,21 +23,18 @@ from sqe_chain.errors import (
 )
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import OutputNode
-from sqe_chain.ports import Bounds, Commit, Range, TopicInfo, TopicPartition
-from sqe_chain.protocol import inputs, same_inputs
-from sqe_chain.protocol.begun import BegunBatch, last_link
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import Notice
-from sqe_chain.protocol.inputs import METADATA_LENGTH, decode_marks, encode_marks, moved_by, parse_metadata
-from sqe_chain.protocol.layout import (
+from sqe_chain.plans import inputs, same_inputs
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.events import Notice
+from sqe_chain.plans.inputs import METADATA_LENGTH, decode_marks, encode_marks, moved_by, parse_metadata
+from sqe_chain.plans.layout import (
     TypeLayout,
     behind_stages,
-    by_name,
-    by_partition,
     check_read_type,
     read_type,
 )
-from sqe_chain.protocol.plan import Plan, Section, left_by
+from sqe_chain.ports import Bounds, Commit, Range, TopicInfo, TopicPartition
+from sqe_chain.protocol.begun import BegunBatch, last_link
 from sqe_chain.task.reading import check_read_id
 
 Infos = Mapping[str, TopicInfo]
@@ -85,32 +82,6 @@ class InputProgress:
     def repeats(self) -> bool:
         """Whether the next inputs may have been read before: what was skipped of them stays skipped."""
         return self.offset < self.published or self.unsure
-
-
-@dataclass(frozen=True, slots=True)
-class Begun(Section):
-    """What a flow had read before its first stage. Its states begin after that, and a rebuild needs to know what comes again.
-
-    Attributes:
-        marks: of each partition, in its last commit without stages.
-    """
-
-    name: ClassVar[str] = "begun"
-    marks: Mapping[TopicPartition, PartitionMarks] = field(default_factory=dict)
-
-    def carried(self, last: Plan, plan: Plan) -> Begun:
-        """All of it, for life, without partitions that another topic has now."""
-        gone = left_by(plan, last)
-        return Begun({tp: marks for tp, marks in self.marks.items() if tp not in gone})
-
-    def to_json(self) -> dict[str, Any]:
-        """For json.dumps."""
-        return {name: marks.to_json() for name, marks in by_name(self.marks).items()}
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """What `to_json` gave."""
-        return cls({tp: PartitionMarks.from_json(marks) for tp, marks in by_partition(raw).items()})
 
 
 @dataclass(frozen=True, slots=True)

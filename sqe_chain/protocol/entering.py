@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from sqe_chain.errors import ServiceStopped
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans import inputs, same_inputs
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.inputs import parse_metadata
+from sqe_chain.plans.layout import layout_of
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.planning import birth_plan, layout_plan
 from sqe_chain.ports import Commit, TopicInfo, TopicPartition
-from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.committed import check_first_stage, enter, tell_entered
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.inputs import parse_metadata
-from sqe_chain.protocol.layout import layout_of
 from sqe_chain.protocol.owned_flow import OwnedFlow
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.planning import birth_plan, layout_plan
 from sqe_chain.task.states import Claim
 
 Infos = Mapping[str, TopicInfo]

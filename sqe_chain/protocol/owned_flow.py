@@ -13,14 +13,14 @@ from sqe_chain.errors import (
     Superseded,
 )
 from sqe_chain.flow.nodes import StageNode
+from sqe_chain.plans import inputs
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.events import COMMIT, PERSIST, PUBLISH, SEAL, Notice, Persisted, Published, Sealed
+from sqe_chain.plans.feature import Features
+from sqe_chain.plans.layout import Layout
+from sqe_chain.plans.plan import Plan, Section
+from sqe_chain.plans.stored_plans import read_plan
 from sqe_chain.ports import Commit, Header, Home, Rows, TopicInfo, TopicPartition
-from sqe_chain.protocol import inputs
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import COMMIT, PERSIST, PUBLISH, SEAL, Notice, Persisted, Published, Sealed
-from sqe_chain.protocol.feature import Features
-from sqe_chain.protocol.layout import Layout
-from sqe_chain.protocol.plan import Plan, Section
-from sqe_chain.protocol.stored_plans import read_plan
 from sqe_chain.task.results import Report
 from sqe_chain.task.states import Claim, Transition, persist
 

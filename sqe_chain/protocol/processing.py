@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from sqe_chain.errors import PoisonError
+from sqe_chain.plans import inputs, same_inputs
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.events import Failed, Notice, Shuffled
+from sqe_chain.plans.feature import Features, Part
+from sqe_chain.plans.plan import Plan, as_range
 from sqe_chain.ports import TopicInfo
-from sqe_chain.protocol import inputs, same_inputs
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import Failed, Notice, Shuffled
-from sqe_chain.protocol.feature import Features, Part
-from sqe_chain.protocol.plan import Plan, as_range
 from sqe_chain.task.exclusion import Exclusion, SkipLimit
 from sqe_chain.task.parking import Releasing
 from sqe_chain.task.results import Job, Portion, Report, Sections

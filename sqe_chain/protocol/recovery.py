@@ -16,17 +16,17 @@ from sqe_chain.errors import (
     PlanMismatch,
     StoreInconsistent,
 )
+from sqe_chain.plans import inputs, same_inputs
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.events import Notice, Recovered
+from sqe_chain.plans.feature import Features
+from sqe_chain.plans.layout import check_same_code, mark_name
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.planning import marks_after, part_again
+from sqe_chain.plans.results import StartResult
 from sqe_chain.ports import Header
-from sqe_chain.protocol import inputs, same_inputs
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import Notice, Recovered
-from sqe_chain.protocol.feature import Features
-from sqe_chain.protocol.layout import check_same_code, mark_name
 from sqe_chain.protocol.owned_flow import Headers, OwnedFlow
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.planning import marks_after, part_again
 from sqe_chain.protocol.processing import Batch, Processor
-from sqe_chain.protocol.results import StartResult
 from sqe_chain.task.digest import differing, of_cell, of_topic
 from sqe_chain.task.results import Report
 

@@ -13,19 +13,9 @@ from functools import partial
 
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ConfigurationError, RecreatedTopic, ServiceStopped
-from sqe_chain.ports import Bounds, Range, TopicInfo, TopicPartition
-from sqe_chain.protocol import inputs, same_inputs
-from sqe_chain.protocol.begun import BegunBatch, BegunBatches, output_ends
-from sqe_chain.protocol.committed import (
-    InputProgress,
-    Recreated,
-    check_metadata,
-    commit_of,
-    enter,
-    tell_entered,
-)
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import (
+from sqe_chain.plans import inputs, same_inputs
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.events import (
     COMMIT,
     PUBLISH,
     RECOVER,
@@ -36,10 +26,20 @@ from sqe_chain.protocol.events import (
     Published,
     Recovered,
 )
-from sqe_chain.protocol.feature import Features, Look
-from sqe_chain.protocol.inputs import moved_by
-from sqe_chain.protocol.results import BatchResult, StartResult
-from sqe_chain.protocol.same_inputs import DescribedTopics
+from sqe_chain.plans.feature import Features, Look
+from sqe_chain.plans.inputs import moved_by
+from sqe_chain.plans.results import BatchResult, StartResult
+from sqe_chain.plans.same_inputs import DescribedTopics
+from sqe_chain.ports import Bounds, Range, TopicInfo, TopicPartition
+from sqe_chain.protocol.begun import BegunBatch, BegunBatches, output_ends
+from sqe_chain.protocol.committed import (
+    InputProgress,
+    Recreated,
+    check_metadata,
+    commit_of,
+    enter,
+    tell_entered,
+)
 from sqe_chain.protocol.skipped import KEPT, SkippedInputs, check_known, read_skipped
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import SkipLimit

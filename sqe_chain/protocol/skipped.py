@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sqe_chain.errors import DeadLettersLost
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.events import Notice
 from sqe_chain.ports import TopicInfo, TopicPartition
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import Notice
 from sqe_chain.task.dead_letters import DeadLetter, Identity
 from sqe_chain.task.failed_log import read_failed_logs
 

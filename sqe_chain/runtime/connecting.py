@@ -16,10 +16,10 @@ from sqe_chain.adapters import open_store
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans.environment import Engine, Environment
 from sqe_chain.ports import Log, StateStore
 from sqe_chain.ports.files import is_other_format
 from sqe_chain.ports.readers import Partitions
-from sqe_chain.protocol.environment import Engine, Environment
 from sqe_chain.runtime.neighbours import check_kafka, check_stores
 from sqe_chain.runtime.stop import ServiceClock, Stop
 from sqe_chain.wings import WINGS, load, needing

@@ -11,10 +11,10 @@ from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.features.closing import check_closes
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.protocol import inputs
-from sqe_chain.protocol.environment import Engine, Environment, Ports, Role
-from sqe_chain.protocol.events import Notice, Observer, Stopped
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans import inputs
+from sqe_chain.plans.environment import Engine, Environment, Ports, Role
+from sqe_chain.plans.events import Notice, Observer, Stopped
+from sqe_chain.plans.settings import Settings
 from sqe_chain.runtime.connecting import Deployment, EngineChoice, open_engine, open_inputs, open_stores
 from sqe_chain.runtime.observers import Observers, forward_warnings
 from sqe_chain.runtime.owner import is_dead, this_process

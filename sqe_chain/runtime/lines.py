@@ -9,7 +9,7 @@ from typing import Any, TextIO
 import structlog
 
 from sqe_chain.errors.safe_text import json_line, shown, without_secrets
-from sqe_chain.protocol.events import Event, Observer, Waiting
+from sqe_chain.plans.events import Event, Observer, Waiting
 
 
 class Lines(Observer):

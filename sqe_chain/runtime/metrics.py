@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from sqe_chain.protocol.events import STEPS
+from sqe_chain.plans.events import STEPS
 from sqe_chain.runtime.statistics import Statistics, Times
 
 _COUNTERS: Final = {

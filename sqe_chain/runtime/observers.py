@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from sqe_chain.features.events import TableFlushed
-from sqe_chain.protocol.events import CaughtUp, Event, Notice, Observer, When
+from sqe_chain.plans.events import CaughtUp, Event, Notice, Observer, When
 
 
 class Observers(Observer):

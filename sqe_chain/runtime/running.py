@@ -17,11 +17,11 @@ from sqe_chain.features.file_inputs import LoadedFiles, new_files, read_files
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans import inputs
+from sqe_chain.plans.events import CaughtUp, Committed, Event, Observer, Recovered
+from sqe_chain.plans.settings import Settings
+from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.ports import Log, TopicPartition
-from sqe_chain.protocol import inputs
-from sqe_chain.protocol.events import CaughtUp, Committed, Event, Observer, Recovered
-from sqe_chain.protocol.settings import Settings
-from sqe_chain.protocol.stored_plans import read_last_plan
 from sqe_chain.runtime.connecting import Deployment, EngineChoice, open_inputs, open_stores
 from sqe_chain.runtime.durations import duration_ms
 from sqe_chain.runtime.launching import launch

@@ -17,11 +17,11 @@ from sqe_chain.errors import (
     Superseded,
     Unavailable,
 )
-from sqe_chain.features.every import service_of
+from sqe_chain.plans.environment import Engine, Environment
+from sqe_chain.plans.events import Notice, Ready
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.environment import Engine, Environment
-from sqe_chain.protocol.events import Notice, Ready
 from sqe_chain.protocol.republish import Republisher
+from sqe_chain.protocol.services import service_of
 from sqe_chain.runtime.stop import SLOW_MS, Heartbeat, ServiceClock, Stop
 
 IDLE_MS = 100

@@ -15,7 +15,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.protocol.events import Event, Observer, Recovered, Standby, Stopped
+from sqe_chain.plans.events import Event, Observer, Recovered, Standby, Stopped
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse

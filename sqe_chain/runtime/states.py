@@ -27,9 +27,9 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
+from sqe_chain.plans.stored_plans import never_run
 from sqe_chain.ports import Location, StateStore
 from sqe_chain.ports.store import lost_part
-from sqe_chain.protocol.stored_plans import never_run
 from sqe_chain.runtime.connecting import open_stores, shared
 from sqe_chain.runtime.neighbours import check_stores
 

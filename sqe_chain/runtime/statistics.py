@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sqe_chain.features.events import Filtered, TableFlushed
-from sqe_chain.protocol.events import (
+from sqe_chain.plans.events import (
     STEPS,
     CaughtUp,
     Claimed,

@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
 
-from sqe_chain.protocol.environment import Clock
-from sqe_chain.protocol.events import COMMIT, PERSIST, PUBLISH, SEAL, STEPS, Event, Waiting, When
-from sqe_chain.protocol.retrying import FIRST_WAIT_MS
+from sqe_chain.plans.environment import Clock
+from sqe_chain.plans.events import COMMIT, PERSIST, PUBLISH, SEAL, STEPS, Event, Waiting, When
+from sqe_chain.plans.retrying import FIRST_WAIT_MS
 
 SLICE_S = 0.5
 """Longest delay until a signal is noticed that the system has delivered to another thread."""

@@ -18,7 +18,7 @@
 """
 
 from sqe_chain.adapters.memory.store import MemoryStore
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.fault_injection import Arming
 from sqe_chain.testing.faults import Crash

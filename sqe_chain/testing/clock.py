@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqe_chain.protocol.environment import Clock
+from sqe_chain.plans.environment import Clock
 
 
 class SteppingClock(Clock):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sqe_chain.errors import ConfigurationError, Unavailable
-from sqe_chain.protocol.events import STEPS, When
+from sqe_chain.plans.events import STEPS, When
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
 from sqe_chain.testing.faulty_ports import methods_of
 

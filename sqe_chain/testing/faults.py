@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from sqe_chain.protocol.events import Event, Observer, When
+from sqe_chain.plans.events import Event, Observer, When
 
 Port = Literal["broker", "store", "table"]
 """What a service calls."""

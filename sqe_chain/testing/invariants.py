@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from sqe_chain.features.event_times import EventTime
+from sqe_chain.plans.plan import Plan
 from sqe_chain.ports import Bounds, Header, Home, TopicPartition
-from sqe_chain.protocol.plan import Plan
 from sqe_chain.task.frontier import furthest
 
 INVARIANTS = {

@@ -17,19 +17,19 @@ from sqe_chain.envelope.partitioner import key_bytes, partition_of
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
 from sqe_chain.features.closing import check_closes
 from sqe_chain.features.events import AnnouncementResult
-from sqe_chain.features.every import service_of
 from sqe_chain.features.file_inputs import check_no_files
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.announcement import Announcement
 from sqe_chain.operations.moving import export_states, import_states
 from sqe_chain.operations.rebuild import Rebuild
+from sqe_chain.plans.environment import Environment, Ports
+from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Headers, Log, StateStore, TopicPartition
 from sqe_chain.ports.readers import Partitions
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.republish import Republisher
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.protocol.services import service_of
 from sqe_chain.task.watched import watching
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.fault_injection import Arming

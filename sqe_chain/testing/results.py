@@ -13,9 +13,9 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.features.holding import WaitingInputs, waiting_in
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
+from sqe_chain.plans import inputs
+from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.ports import Commit, Header, StateStore, TopicPartition
-from sqe_chain.protocol import inputs
-from sqe_chain.protocol.stored_plans import read_last_plan
 from sqe_chain.stages.contents import Remembered, remembered
 from sqe_chain.stages.window_rows import Result, results_in
 from sqe_chain.testing.faults import FaultScript

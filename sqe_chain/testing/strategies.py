@@ -25,7 +25,7 @@ from sqe_chain.chain import (
     Link,
 )
 from sqe_chain.envelope import read, republish, wrap
-from sqe_chain.protocol.events import When
+from sqe_chain.plans.events import When
 from sqe_chain.testing.proving import Fault, Feed, Schedule
 from sqe_chain.testing.proving.drawing import WHATS
 from sqe_chain.testing.proving.schedule import What

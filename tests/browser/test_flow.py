@@ -15,7 +15,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from sqe_chain.errors import Unavailable
 from sqe_chain.ext.web import application
 from sqe_chain.ext.web.history import History
-from sqe_chain.features.every import aggregation_of
+from sqe_chain.protocol.services import aggregation_of
 from sqe_chain.testing import Rehearsal
 from tests.browser.test_page import browser, check_accessible, page, shoot
 from tests.unit.explain.test_trace import waiting

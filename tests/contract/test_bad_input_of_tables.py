@@ -22,7 +22,7 @@ from sqe_chain.errors import ChainError, ChangedFile, TableAltered, UnreadableFi
 from sqe_chain.ext.tables import open_table
 from sqe_chain.features.file_inputs import FileSettings
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.testing import Rehearsal
 
 Rows = dict[tuple[str, int], float]

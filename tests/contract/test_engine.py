@@ -23,8 +23,8 @@ from sqe_chain.engines.workers import Team, WorkersEngine
 from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.errors import ConfigurationError, PoisonError, Unavailable
 from sqe_chain.flow import Flow
+from sqe_chain.plans.environment import Engine
 from sqe_chain.ports import StateStore
-from sqe_chain.protocol.environment import Engine
 from tests.support import engine_runs
 from tests.support.engine_runs import (
     FLOWS,

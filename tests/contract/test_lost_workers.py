@@ -20,8 +20,8 @@ from sqe_chain.engines.workers import Team, WorkersEngine
 from sqe_chain.engines.workers.team import MOST_LOSSES
 from sqe_chain.errors import EngineLost
 from sqe_chain.flow import Flow
+from sqe_chain.plans.events import Waiting
 from sqe_chain.ports import Log, StateStore
-from sqe_chain.protocol.events import Waiting
 from tests.support.dying_workers import DyingLog, DyingStore, Kills
 from tests.support.engine_runs import (
     INPUT_PARTITIONS,

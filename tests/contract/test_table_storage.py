@@ -20,8 +20,8 @@ from sqe_chain.errors import ConfigurationError, Superseded, TableAltered, Table
 from sqe_chain.ext.tables import compacting
 from sqe_chain.ext.tables.opening import storage_at
 from sqe_chain.ext.tables.storage import Conflict, Storage, TableChange
+from sqe_chain.plans.events import When
 from sqe_chain.ports import Replacement, SinkState
-from sqe_chain.protocol.events import When
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault
 from sqe_chain.testing.faulty_ports import faulty_sink
 from tests.support.memory_chunks import use_memory

@@ -18,9 +18,9 @@ from sqe_chain.adapters.cassandra.client import CassandraClient
 from sqe_chain.cli.commands import application
 from sqe_chain.errors import ConfigurationError, Unavailable, WeakDurability
 from sqe_chain.ext.dev import CassandraServer
+from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Header, Home, Location, Locations
 from sqe_chain.protocol.claim import check_stores
-from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
 from tests.support.table_flows import table_flow
 from tests.support.waiting import PATIENCE_S

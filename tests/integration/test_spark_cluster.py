@@ -96,10 +96,10 @@ import uuid
 from user_flows.counting import flow
 from sqe_chain.engines.spark import SparkEngine, Tuning, open_session
 from sqe_chain.adapters.kafka import KafkaLog
-from sqe_chain.features.every import service_of
-from sqe_chain.protocol.environment import Environment, Ports
-from sqe_chain.protocol.events import PUBLISH
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.protocol.services import service_of
+from sqe_chain.plans.environment import Environment, Ports
+from sqe_chain.plans.events import PUBLISH
+from sqe_chain.plans.settings import Settings
 from sqe_chain.adapters import open_store
 from sqe_chain.testing.clock import SteppingClock
 

@@ -15,7 +15,7 @@ from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.adapters.memory._broker import BROKERS
 from sqe_chain.errors import AnotherCluster, RecreatedTopic
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.plans.plan import Plan
 from sqe_chain.testing import Rehearsal
 
 

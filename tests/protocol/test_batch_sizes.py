@@ -6,7 +6,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import word, words_by_first_letter
 

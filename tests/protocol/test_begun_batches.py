@@ -9,7 +9,7 @@ from sqe_chain.envelope.message import republish
 from sqe_chain.errors import DeadLettersLost, PlanMismatch, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import PoisonPolicy
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.task.dead_letters import parse_dead_letter
 from sqe_chain.testing import Rehearsal
 

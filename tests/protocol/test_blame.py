@@ -13,8 +13,8 @@ from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import PoisonPolicy
+from sqe_chain.plans.settings import Settings
 from sqe_chain.protocol import processing
-from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import word

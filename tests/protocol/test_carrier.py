@@ -15,7 +15,7 @@ from sqe_chain import Flow, read
 from sqe_chain.errors import OutputTooLarge, PoisonError, ServiceStopped
 from sqe_chain.flow.nodes import Carrier
 from sqe_chain.operations.failed_in_plans import FailedInPlans
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.testing import Rehearsal
 
 

@@ -17,7 +17,7 @@ from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ChangedType, PartitionsMismatch, PlanMismatch, ServiceStopped
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow, Stage, Stream
-from sqe_chain.protocol.events import When
+from sqe_chain.plans.events import When
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 from tests.support.dynamic_messages import message_type

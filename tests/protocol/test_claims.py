@@ -9,12 +9,12 @@ from typing import cast
 import pytest
 
 from sqe_chain.errors import StoreInconsistent, Superseded
-from sqe_chain.features.every import features_of
 from sqe_chain.flow import Flow
+from sqe_chain.plans.environment import Environment
 from sqe_chain.ports import Commit, Header, Home, TopicPartition
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.claim import claim, release, stamp
-from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.services import features_of
 from sqe_chain.task.states import Claim
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import word, words_by_first_letter

@@ -16,7 +16,7 @@ from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow import Context, Flow, Timer
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing.faults import Crash
 from sqe_chain.testing.rehearsal import Rehearsal

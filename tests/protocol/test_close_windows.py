@@ -24,9 +24,9 @@ from sqe_chain.features.closing import Closes
 from sqe_chain.features.events import Filtered
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.settings import Settings
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Hopping, Sessions, Tumbling, Window
 from sqe_chain.task.roots import Closing
 from sqe_chain.testing import Crash, Rehearsal

@@ -10,11 +10,11 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from sqe_chain.errors import Unavailable
 from sqe_chain.features import events as feature_events
 from sqe_chain.flow import Flow
-from sqe_chain.protocol import events
+from sqe_chain.plans import events
+from sqe_chain.plans.events import Event, Recovered
+from sqe_chain.plans.results import BatchResult, StartResult
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.events import Event, Recovered
 from sqe_chain.protocol.republish import Republisher
-from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.trace_report import TraceReport
 from sqe_chain.testing import Rehearsal

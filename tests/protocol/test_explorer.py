@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from sqe_chain.plans.plan import Plan
 from sqe_chain.protocol import owned_flow, recovery
 from sqe_chain.protocol.owned_flow import OwnedFlow
-from sqe_chain.protocol.plan import Plan
 from sqe_chain.task.states import CellStates
 from tests.lab.explorer.configurations import CONFIGURATIONS, Configuration
 from tests.lab.explorer.coverage import Coverage, unexpected

@@ -12,7 +12,7 @@ from sqe_chain.errors import DeadLettersLost
 from sqe_chain.flow import Flow
 from sqe_chain.operations.failed import FailedSelection
 from sqe_chain.operations.failed_in_plans import FailedInPlans
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash
 from tests.support.word_flows import append_word, same_key, stored_words, word

@@ -18,8 +18,8 @@ from sqe_chain.features.dead_letter_commits import replay_group
 from sqe_chain.flow import Flow
 from sqe_chain.operations.failed import DiscardResult, FailedSelection, ReleaseResult
 from sqe_chain.operations.failed_letters import FailedLetters
+from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Commit, Log
-from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault
 from sqe_chain.testing.faulty_ports import faulty_log

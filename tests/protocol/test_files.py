@@ -22,9 +22,9 @@ from sqe_chain.features.file_inputs import LoadedFiles
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Csv
 from sqe_chain.operations.failed_in_plans import FailedInPlans
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.settings import Settings
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling, Window
 from sqe_chain.testing import Rehearsal
 from tests.support.file_flows import (

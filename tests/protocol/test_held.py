@@ -18,7 +18,7 @@ from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.holding import Holder, WaitingInputs
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing.faults import Crash
 from sqe_chain.testing.rehearsal import Rehearsal

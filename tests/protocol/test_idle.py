@@ -11,8 +11,8 @@ from google.protobuf.wrappers_pb2 import StringValue
 from sqe_chain.features.event_times import CaughtUp, KnownTimes
 from sqe_chain.features.idle import IdleWriters
 from sqe_chain.flow import Flow
+from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Bounds, Commit
-from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.task.event_times import ORIGIN, EventTimes, TopicWriter
 from sqe_chain.testing import Rehearsal

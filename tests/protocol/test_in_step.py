@@ -9,7 +9,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 

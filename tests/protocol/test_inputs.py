@@ -25,8 +25,8 @@ from sqe_chain.errors import (
     TruncatedInput,
 )
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.same_inputs import DESCRIBE_MS
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.same_inputs import DESCRIBE_MS
+from sqe_chain.plans.settings import Settings
 from sqe_chain.testing import Rehearsal
 from tests.support.plans import reseal_last_plan
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word

@@ -15,7 +15,7 @@ from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.envelope.message import wrap
 from sqe_chain.errors import ChangedRepublisher, GapError
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
 

@@ -17,8 +17,8 @@ from sqe_chain.envelope.partitioner import cell_of
 from sqe_chain.errors import PartitionsMismatch, ServiceStopped, StoreInconsistent
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.events import When
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.events import When
+from sqe_chain.plans.settings import Settings
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.suites import points
 from tests.support.word_flows import (

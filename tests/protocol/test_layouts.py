@@ -14,7 +14,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
 

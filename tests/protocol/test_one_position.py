@@ -18,7 +18,7 @@ from sqe_chain.errors import RepeatedPosition
 from sqe_chain.flow import Stream, count
 from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.flow.context import Context, Origin
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.task.inputs import Inputs
 from sqe_chain.testing import Rehearsal

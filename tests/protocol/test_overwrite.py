@@ -16,8 +16,8 @@ import pytest
 from sqe_chain.errors import Superseded
 from sqe_chain.ext.tables import compacting
 from sqe_chain.ext.tables.memory import MemoryStorage
+from sqe_chain.plans.events import When
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.events import When
 from sqe_chain.testing import Crash
 from tests.support.overwrite_flows import Found, LoadedTable, rows_of
 from tests.support.suites import points

@@ -16,7 +16,7 @@ from sqe_chain.ext.explain.fate import find_fate
 from sqe_chain.features import parking
 from sqe_chain.flow import Flow, Stream
 from sqe_chain.operations.parked import ParkedResult, ParkedSelection, ParkedWork, parked_in
-from sqe_chain.protocol.events import When
+from sqe_chain.plans.events import When
 from sqe_chain.stages import Tumbling
 from sqe_chain.task.parking import ParkedRecord
 from sqe_chain.testing import Rehearsal

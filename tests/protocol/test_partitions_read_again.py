@@ -9,8 +9,8 @@ import pytest
 
 from sqe_chain.features.lanes import Lanes
 from sqe_chain.features.rebuilding import Unfinished, _is_next, silent_limits
+from sqe_chain.plans.plan import PlannedRange
 from sqe_chain.ports import TopicPartition
-from sqe_chain.protocol.plan import PlannedRange
 from sqe_chain.task.frontier import Frontier
 
 ONE, OTHER = ("in", 0), ("in", 1)

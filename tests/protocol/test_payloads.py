@@ -18,7 +18,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from sqe_chain import Flow, wrap
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import ChangedType, FlowError, PoisonError
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.task.dead_letters import parse_dead_letter
 from sqe_chain.testing import Rehearsal

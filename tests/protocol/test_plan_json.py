@@ -16,7 +16,6 @@ from sqe_chain.errors import StoreInconsistent
 from sqe_chain.features.announcing import Announcing
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.event_times import EventTime
-from sqe_chain.features.every import FEATURES
 from sqe_chain.features.file_inputs import LoadedFiles
 from sqe_chain.features.lanes import Lanes
 from sqe_chain.features.overwrite import Overwrite
@@ -24,12 +23,13 @@ from sqe_chain.features.parking import Parking
 from sqe_chain.features.rebuilding import Reached, Rebuilding, Unfinished
 from sqe_chain.features.ticking import Timers
 from sqe_chain.flow import Flow
+from sqe_chain.plans.first_stage import Begun
+from sqe_chain.plans.inputs import decode_marks, parse_metadata
+from sqe_chain.plans.layout import Layout, StageLayout
+from sqe_chain.plans.plan import Plan, PlannedRange, Section
+from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.ports import Commit
-from sqe_chain.protocol.committed import Begun
-from sqe_chain.protocol.inputs import decode_marks, parse_metadata
-from sqe_chain.protocol.layout import Layout, StageLayout
-from sqe_chain.protocol.plan import Plan, PlannedRange, Section
-from sqe_chain.protocol.stored_plans import read_last_plan
+from sqe_chain.protocol.services import FEATURES
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.frontier import Frontier

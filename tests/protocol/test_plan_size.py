@@ -15,7 +15,7 @@ from sqe_chain.adapters.store_rules import SizeLimits
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.operations.parked import ParkedWork
-from sqe_chain.protocol.stored_plans import read_last_plan
+from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import append_word, word, words_by_first_letter
 

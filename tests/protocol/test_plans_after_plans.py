@@ -17,19 +17,19 @@ from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.features.announcing import Announcing, announcement_plan
 from sqe_chain.features.closing import Closes, ClosingWindows
 from sqe_chain.features.event_times import EventTime, Taken, needed_offsets
-from sqe_chain.features.every import FEATURES
 from sqe_chain.features.rebuilding import AfterRebuild, Reached, Rebuilding, Unfinished, ends_silence
 from sqe_chain.features.ticking import Ticking, Timers
 from sqe_chain.features.timing import Timing
 from sqe_chain.flow import Flow
+from sqe_chain.plans.environment import Refold, Role
+from sqe_chain.plans.feature import Feature, Features, Look, News, Part
+from sqe_chain.plans.layout import Layout, StageLayout, layout_of
+from sqe_chain.plans.plan import Plan, PlannedRange, encoded_sections
+from sqe_chain.plans.planning import batch_plan, birth_plan, layout_plan, next_part, part_again
+from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
-from sqe_chain.protocol.environment import Refold, Role
-from sqe_chain.protocol.feature import Feature, Features, Look, News, Part
-from sqe_chain.protocol.layout import Layout, StageLayout, layout_of
 from sqe_chain.protocol.owned_flow import OwnedFlow
-from sqe_chain.protocol.plan import Plan, PlannedRange, encoded_sections
-from sqe_chain.protocol.planning import batch_plan, birth_plan, layout_plan, next_part, part_again
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.protocol.services import FEATURES
 from sqe_chain.stages import Tumbling
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion

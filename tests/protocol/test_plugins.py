@@ -22,7 +22,7 @@ from sqe_chain.adapters import open_store
 from sqe_chain.codecs import registry
 from sqe_chain.errors import ConfigurationError, FlowError
 from sqe_chain.flow import Flow, kinds
-from sqe_chain.protocol.events import When
+from sqe_chain.plans.events import When
 from sqe_chain.runtime.states import states
 from sqe_chain.stages import Dropped, RecordKind, StageKind, Tumbling
 from sqe_chain.stages.root_replays import RootsKind

@@ -16,8 +16,8 @@ from sqe_chain.envelope.wire import sealed
 from sqe_chain.errors import OutputTooLarge, PlanMismatch, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import PoisonPolicy
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.settings import Settings
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word, words_in
 

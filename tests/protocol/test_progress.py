@@ -19,10 +19,10 @@ from sqe_chain.features.closing import Closes
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow import Flow
 from sqe_chain.operations.progress import FlowProgress, find_progress
+from sqe_chain.plans import inputs
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Commit, Header
-from sqe_chain.protocol import inputs
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 from tests.support.number_flows import add

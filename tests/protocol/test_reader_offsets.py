@@ -23,8 +23,8 @@ from sqe_chain.ext.tables import (
     chunk_id,
     open_table,
 )
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.settings import Settings
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.table_flows import Reading, table_flow
 

@@ -28,8 +28,8 @@ from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
 from sqe_chain.operations.attempts import Attempts
 from sqe_chain.operations.rebuild import Rebuild
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.settings import Settings
 from sqe_chain.task.states import Claim
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.number_flows import add

@@ -15,8 +15,8 @@ from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import LostOffsets, RecreatedTopic, TruncatedInput
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.plans import last_plan

@@ -15,9 +15,9 @@ from google.protobuf.wrappers_pb2 import StringValue
 from sqe_chain.adapters.memory.store import MemoryStore, PartCopy
 from sqe_chain.errors import StoreInconsistent, Superseded
 from sqe_chain.flow import Flow
+from sqe_chain.plans.layout import Layout
+from sqe_chain.plans.plan import Plan
 from sqe_chain.ports import Header
-from sqe_chain.protocol.layout import Layout
-from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.recovery import redo_of, to_redo
 from sqe_chain.task.states import CellStates, Claim, Transition
 from sqe_chain.testing import Rehearsal

@@ -13,10 +13,10 @@ from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import PartitionsMismatch, RecreatedTopic, ServiceStopped
 from sqe_chain.features.rebuilding import Reached, Rebuilding
 from sqe_chain.flow import Flow
+from sqe_chain.plans.inputs import commit
+from sqe_chain.plans.planning import layout_plan
 from sqe_chain.ports import Commit
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.inputs import commit
-from sqe_chain.protocol.planning import layout_plan
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.states import Claim
 from sqe_chain.testing import Crash, Rehearsal

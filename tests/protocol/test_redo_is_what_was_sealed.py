@@ -16,8 +16,8 @@ from sqe_chain import Flow, wrap
 from sqe_chain.errors import PlanMismatch
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Context
-from sqe_chain.protocol.events import When
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.plans.events import When
+from sqe_chain.plans.plan import Plan
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.typed_results import states_as

@@ -11,7 +11,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 from tests.support.number_flows import count

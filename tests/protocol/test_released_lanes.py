@@ -8,7 +8,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 from sqe_chain.errors import TooManyLanes
 from sqe_chain.flow import Flow
 from sqe_chain.operations.parked import ParkedSelection, ParkedWork
-from sqe_chain.protocol.stored_plans import read_last_plan
+from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import append_word, same_key, stored_words, word
 

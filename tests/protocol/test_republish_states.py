@@ -32,7 +32,7 @@ from sqe_chain.features.events import AnnouncementResult
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow import Flow
 from sqe_chain.operations.announcement import Announcement
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.plans.plan import Plan
 from sqe_chain.testing import Crash, Rehearsal, Settings
 from tests.support.memory_pipeline import totals_pipeline
 from tests.support.plans import last_plan

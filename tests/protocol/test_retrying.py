@@ -10,9 +10,9 @@ import pytest
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
+from sqe_chain.plans.events import Event, Waiting, When
+from sqe_chain.plans.retrying import FIRST_WAIT_MS, Retry, RetryingLog, RetryingStore
 from sqe_chain.ports import Header, Home, Log, Range, StateStore
-from sqe_chain.protocol.events import Event, Waiting, When
-from sqe_chain.protocol.retrying import FIRST_WAIT_MS, Retry, RetryingLog, RetryingStore
 from sqe_chain.testing import SteppingClock
 from sqe_chain.testing.faults import FaultScript, InjectedFault
 from sqe_chain.testing.faulty_ports import faulty_log, faulty_store

@@ -10,7 +10,7 @@ import pytest
 
 from sqe_chain.errors import NotCaughtUp
 from sqe_chain.flow import Context, Flow
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 

@@ -16,7 +16,7 @@ import pytest
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Context, Flow, Timer
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.stages import Hopping, Sessions, Tumbling
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.clock import SteppingClock

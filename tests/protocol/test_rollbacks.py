@@ -15,7 +15,7 @@ from sqe_chain.adapters.memory.store import MemoryStore, StoreCopy
 from sqe_chain.errors import ChainError, StoreInconsistent
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import append_word, same_key, stored_words, word, words_by_first_letter
 

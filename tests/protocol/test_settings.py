@@ -8,7 +8,7 @@ import pytest
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.features.settings import GROUPS, settings_of
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 
 NUMBERS = [
     field.name

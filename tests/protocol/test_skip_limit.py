@@ -10,7 +10,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from sqe_chain.errors import TooManyExcluded
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import PoisonPolicy
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.task.exclusion import Exclusion, SkipLimit
 from sqe_chain.testing import Rehearsal
 from tests.support.number_flows import add

@@ -11,12 +11,12 @@ from dataclasses import replace
 import pytest
 
 from sqe_chain.errors import ServiceStopped, StoreEmpty, Superseded
-from sqe_chain.features.every import aggregation_of
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
+from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Home
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.protocol.services import aggregation_of
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.clock import SteppingClock
 from tests.support.word_flows import stored_words, word, words_by_first_letter

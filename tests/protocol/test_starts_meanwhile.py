@@ -13,7 +13,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from sqe_chain.errors import Superseded
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.events import When
+from sqe_chain.plans.events import When
 from sqe_chain.testing import Rehearsal
 from tests.support.file_flows import expected, published_once, rows_flow, rows_of, totals_flow, write
 from tests.support.number_flows import passing_on

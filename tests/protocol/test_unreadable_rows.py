@@ -10,7 +10,7 @@ import pytest
 
 from sqe_chain.errors import ChangedType, PoisonError
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.stages import Sessions, Tumbling
 from sqe_chain.testing import Rehearsal
 

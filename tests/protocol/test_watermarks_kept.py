@@ -12,7 +12,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.envelope.partitioner import Partitioner
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing.rehearsal import Rehearsal
 from tests.support.number_flows import count

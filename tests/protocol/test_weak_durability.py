@@ -14,7 +14,7 @@ from sqe_chain.adapters import open_store
 from sqe_chain.errors import ConfigurationError, WeakDurability
 from sqe_chain.ext.tables.memory import MemoryStorage
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.testing import Rehearsal
 from tests.support.table_flows import table_flow
 

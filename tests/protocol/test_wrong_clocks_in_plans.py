@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.stages import JumpGuard, Tumbling
 from sqe_chain.testing import Rehearsal
 

@@ -17,15 +17,15 @@ from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.envelope.message import is_enveloped, read, wrap
 from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.errors import Unavailable
-from sqe_chain.features.every import service_of
 from sqe_chain.flow import Flow, count, last, max_, mean, sum_
 from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.nodes import StageNode
+from sqe_chain.plans.environment import Engine, Environment, Ports
+from sqe_chain.plans.events import Event
+from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Output, Range, StateStore
-from sqe_chain.protocol.environment import Engine, Environment, Ports
-from sqe_chain.protocol.events import Event
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.protocol.services import service_of
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing.clock import SteppingClock
 

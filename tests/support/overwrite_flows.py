@@ -12,9 +12,9 @@ import msgspec
 from sqe_chain import Flow
 from sqe_chain.ext.tables.reading import Table, open_table
 from sqe_chain.features.settings import settings_of
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.settings import Settings
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
 
 Found = dict[tuple[str, int], float]

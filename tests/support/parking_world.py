@@ -16,7 +16,7 @@ from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.operations.parked import ParkedResult, ParkedSelection, ParkedWork, parked_in
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash
 from tests.support.plans import last_plan

@@ -9,9 +9,9 @@ from hashlib import blake2b
 from typing import Any
 
 from sqe_chain.adapters.memory.store import MemoryStore
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.ports import StateStore
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.stored_plans import read_last_plan
 
 
 def last_plan(store: StateStore, flow: str) -> Plan:

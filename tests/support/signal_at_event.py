@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Sequence
 
-from sqe_chain.protocol.events import Event
+from sqe_chain.plans.events import Event
 from sqe_chain.runtime.lines import Lines
 
 

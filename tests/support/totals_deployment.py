@@ -18,8 +18,8 @@ from sqe_chain import read, wrap
 from sqe_chain.adapters import open_store
 from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.ext.dev.process import wait_until
+from sqe_chain.plans.plan import Plan, PlannedRange
 from sqe_chain.ports import Message, Range, StateStore, TopicPartition
-from sqe_chain.protocol.plan import Plan, PlannedRange
 from tests.support.chaos_flows import LINES, ROBOTS, split
 from tests.support.receiving import received
 from tests.support.service_processes import Deployment, ServiceProcess

@@ -14,9 +14,9 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 
 from sqe_chain.ext.telemetry.tracing import Tracing
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import Observer
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.events import Observer
+from sqe_chain.plans.settings import Settings
 from sqe_chain.runtime.observers import Observers
 from sqe_chain.testing import Rehearsal
 

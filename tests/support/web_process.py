@@ -13,7 +13,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from sqe_chain.ext.web import application, server
 from sqe_chain.ext.web.command import serve
 from sqe_chain.ext.web.history import History
-from sqe_chain.features.every import aggregation_of
+from sqe_chain.protocol.services import aggregation_of
 from sqe_chain.testing import Rehearsal
 from tests.unit.web.test_pages import totals
 

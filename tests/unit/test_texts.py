@@ -13,8 +13,8 @@ from google.protobuf.wrappers_pb2 import StringValue
 import sqe_chain
 from sqe_chain.errors import PartitionsMismatch
 from sqe_chain.flow import Flow
+from sqe_chain.plans.layout import Layout, StageLayout
 from sqe_chain.ports import Header, Home
-from sqe_chain.protocol.layout import Layout, StageLayout
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import append_word, first_letter, same_key

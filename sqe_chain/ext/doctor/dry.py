@@ -9,8 +9,9 @@ from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ChainError
 from sqe_chain.ext.doctor.diagnostic import Diagnostic
 from sqe_chain.ext.doctor.facts import Facts
-from sqe_chain.features.every import service_of
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans.environment import Environment, Ports
+from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import (
     Commit,
     Header,
@@ -24,8 +25,7 @@ from sqe_chain.ports import (
     Views,
     Writer,
 )
-from sqe_chain.protocol.environment import Environment, Ports
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.protocol.services import service_of
 from sqe_chain.runtime.observers import Quiet
 
 _Cell = tuple[str, str, int]

@@ -14,10 +14,10 @@ from sqe_chain.ext.doctor.trying import store_errors
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.holding import holder_of
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.stored_plans import read_plan
 from sqe_chain.ports import Bounds, Commit, Header, Home, Log, StateStore, TopicInfo, TopicPartition
-from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.recovery import to_redo
-from sqe_chain.protocol.stored_plans import read_plan
 
 
 @runtime_checkable

@@ -13,7 +13,7 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.explain.replaying import Missing
 from sqe_chain.ext.explain.trace import check_cells, trace
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.protocol.environment import Environment
+from sqe_chain.plans.environment import Environment
 from sqe_chain.runtime.states import location_of
 
 _MORE = 4

@@ -33,7 +33,7 @@ from sqe_chain.ext.explain.report import (
 from sqe_chain.ext.explain.trace import check_traceable, name_of, trace
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.stored import readable
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.runtime.durations import duration_ms
 from sqe_chain.runtime.launching import Prepared
 from sqe_chain.runtime.states import stage_named

@@ -20,10 +20,10 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.nodes import FilterNode, FlatMapNode, Node
 from sqe_chain.flow.stored import named_key
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.stored_plans import kept_plans, plan_of_a_run
 from sqe_chain.ports import Message, Range
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.stored_plans import kept_plans, plan_of_a_run
 from sqe_chain.task.failed_log import read_failed_logs
 
 Verdict = Literal[

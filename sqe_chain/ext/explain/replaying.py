@@ -16,7 +16,6 @@ from sqe_chain.ext.explain.recording import Place, Recorder, RecordingKind
 from sqe_chain.ext.explain.since import Before, begin_after, check_continued, fill, rebuilding_up_to
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.event_times import needed_offsets
-from sqe_chain.features.every import aggregation_of
 from sqe_chain.features.file_inputs import check_no_files
 from sqe_chain.features.parking import Parking
 from sqe_chain.features.rebuilding import Rebuilding
@@ -26,11 +25,12 @@ from sqe_chain.flow.nodes import ChangesNode, Node, StageNode
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.operations.moving import ExportedRow, read_export
 from sqe_chain.operations.skipped_again import find_skipped
+from sqe_chain.plans.environment import Environment, Ports, Refold, Role
+from sqe_chain.plans.first_stage import Begun
+from sqe_chain.plans.plan import Plan, encoded_sections
 from sqe_chain.ports import Log, TopicPartition
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.committed import Begun
-from sqe_chain.protocol.environment import Environment, Ports, Refold, Role
-from sqe_chain.protocol.plan import Plan, encoded_sections
+from sqe_chain.protocol.services import aggregation_of
 from sqe_chain.runtime.observers import Quiet
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import Job, Portion, Report

@@ -17,9 +17,9 @@ from sqe_chain.flow.stored import StoredState
 from sqe_chain.operations.cells import Row, write_rows
 from sqe_chain.operations.moving import ExportedRow
 from sqe_chain.operations.progress import reached_at
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.stored_plans import StoredPlans, read_plan
 from sqe_chain.ports import Header, Home, StateStore
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.stored_plans import StoredPlans, read_plan
 from sqe_chain.task.states import Claim
 
 

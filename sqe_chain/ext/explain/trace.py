@@ -18,11 +18,11 @@ from sqe_chain.ext.explain.recording import Contribution, Place, Recorder
 from sqe_chain.ext.explain.replaying import Missing, Replay
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.stored_plans import plan_of_a_run, read_plan
 from sqe_chain.ports import Header, Range, StateStore, TopicPartition
 from sqe_chain.ports.store import lost_part
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.stored_plans import plan_of_a_run, read_plan
 from sqe_chain.runtime.states import location_of
 
 _ATTEMPTS, _PAUSE_S = 20, 0.05

@@ -21,7 +21,7 @@ from opentelemetry.trace import (
 from sqe_chain.errors import text_of
 from sqe_chain.errors.safe_text import without_secrets
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.protocol.events import COMMIT, PROCESS, PUBLISH, STEPS
+from sqe_chain.plans.events import COMMIT, PROCESS, PUBLISH, STEPS
 
 Attribute = str | int | bool | list[str]
 START: Final = "start"

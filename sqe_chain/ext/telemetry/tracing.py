@@ -15,7 +15,7 @@ from sqe_chain.ext.telemetry.links import GivenIds, create_spans, link_records
 from sqe_chain.ext.telemetry.spans import BATCH, START, Open, Spans, add_event, end, fail, set_all
 from sqe_chain.features.events import TracesSeen
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.protocol.events import (
+from sqe_chain.plans.events import (
     CLAIM,
     COMMIT,
     PROCESS,

@@ -44,7 +44,7 @@ from sqe_chain.ext.web.openapi import OPENAPI
 from sqe_chain.ext.web.records import TopicRecords
 from sqe_chain.ext.web.runbook import entries
 from sqe_chain.ext.web.site import PAGE, Json, NotCounted, NotFound, Site, cursor_in
-from sqe_chain.protocol.environment import Environment
+from sqe_chain.plans.environment import Environment
 
 STATIC: Final = Path(__file__).with_name("static")
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]", "testserver")

@@ -21,10 +21,10 @@ from sqe_chain.ext.web.records import TopicRecords
 from sqe_chain.ext.web.server import served
 from sqe_chain.ext.web.site import Site
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans.environment import Environment, Ports
+from sqe_chain.plans.events import Observer
+from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Log, StateStore
-from sqe_chain.protocol.environment import Environment, Ports
-from sqe_chain.protocol.events import Observer
-from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import open_addresses, open_log
 from sqe_chain.runtime.observers import Quiet
 from sqe_chain.runtime.stop import ServiceClock, Stop, signals

@@ -11,7 +11,7 @@ from typing import Final
 
 from sqe_chain.errors.safe_text import shown
 from sqe_chain.ext.web.site import Json
-from sqe_chain.protocol.events import PROCESS, STEPS, Committed, Event, Failed, Observer, Waiting, When
+from sqe_chain.plans.events import PROCESS, STEPS, Committed, Event, Failed, Observer, Waiting, When
 
 EVENTS: Final = 12
 """Newest events that are kept: each watcher gets them with each change."""

@@ -20,9 +20,9 @@ from sqe_chain.features.parking import Parking
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.operations.forget import ATTEMPT, KnownFlow, known_flow, known_flows
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.stored_plans import kept_plans
 from sqe_chain.ports import Bounds, Location, Log, StateStore, TopicPartition
-from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.stored_plans import kept_plans
 from sqe_chain.runtime.states import location_of
 
 Json = dict[str, object]

@@ -13,9 +13,9 @@ from sqe_chain.features.event_times import needed_offsets
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.shapes import title_of
+from sqe_chain.plans.inputs import parse_metadata
+from sqe_chain.plans.plan import Plan
 from sqe_chain.ports import Commit, Header, Home, Output, StateStore, TopicPartition
-from sqe_chain.protocol.inputs import parse_metadata
-from sqe_chain.protocol.plan import Plan
 from sqe_chain.task.compiler import way_into
 from sqe_chain.task.dead_letters import FIRST_REASON
 from sqe_chain.testing.faults import PortCall

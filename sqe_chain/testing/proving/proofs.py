@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.testing.proving.proof import Proof
 from sqe_chain.testing.proving.prover import Found, Prover
 from sqe_chain.testing.proving.schedule import Inputs, Schedule, list_feeds, make_records

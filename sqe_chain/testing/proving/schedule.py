@@ -10,9 +10,9 @@ from sqe_chain.codecs import Codec
 from sqe_chain.envelope.partitioner import key_bytes, partition_of
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans.events import STEPS as NUMBERED_STEPS
+from sqe_chain.plans.events import When
 from sqe_chain.ports import Headers
-from sqe_chain.protocol.events import STEPS as NUMBERED_STEPS
-from sqe_chain.protocol.events import When
 from sqe_chain.testing.proving.contents import shown
 from sqe_chain.testing.rehearsal import Rehearsal
 

@@ -15,8 +15,8 @@ from sqe_chain.envelope.message import is_enveloped, read
 from sqe_chain.errors import EnvelopeError, Superseded, Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.protocol.events import When
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.events import When
+from sqe_chain.plans.settings import Settings
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, PortCall
 from sqe_chain.testing.invariants import Violation

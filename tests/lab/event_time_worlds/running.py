@@ -12,8 +12,8 @@ from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import ChainError, ServiceStopped, Superseded, Unavailable
 from sqe_chain.flow import Flow
+from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Bounds, TopicPartition
-from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Crash, Rehearsal
 from sqe_chain.testing.clock import SteppingClock
 from tests.lab.event_time_worlds.flows import reader, republisher

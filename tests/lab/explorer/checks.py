@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from sqe_chain.protocol.inputs import parse_metadata
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.plans.inputs import parse_metadata
+from sqe_chain.plans.plan import Plan
 from sqe_chain.testing.invariants import Invariants, Violation, rows_at
 from tests.lab.explorer.words import OUTPUT, published_in
 from tests.lab.reference.plans import StoredPlan

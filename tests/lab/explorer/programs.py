@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqe_chain.errors import ChainError
-from sqe_chain.features.every import service_of
 from sqe_chain.operations.moving import export_states, import_states
 from sqe_chain.operations.parked import ParkedWork
 from sqe_chain.operations.rebuild import Rebuild
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.republish import Republisher
+from sqe_chain.protocol.services import service_of
 from tests.lab.explorer.calls import FILE, Question
 
 if TYPE_CHECKING:

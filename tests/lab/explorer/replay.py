@@ -26,18 +26,18 @@ from functools import partial, partialmethod
 from typing import Any, TypeVar
 
 from sqe_chain.engines.inprocess import InProcessEngine
-from sqe_chain.features.every import aggregation_of, features_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations import attempts, moving, rebuild
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.events import Event, When
+from sqe_chain.plans.feature import Features
+from sqe_chain.plans.results import BatchResult, StartResult
+from sqe_chain.plans.retrying import Retry
 from sqe_chain.ports import Header, Log
 from sqe_chain.protocol import aggregation
 from sqe_chain.protocol import claim as claiming
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import Event, When
-from sqe_chain.protocol.feature import Features
-from sqe_chain.protocol.results import BatchResult, StartResult
-from sqe_chain.protocol.retrying import Retry
+from sqe_chain.protocol.services import aggregation_of, features_of
 from sqe_chain.task.results import Job, Portion, Report
 from tests.lab.explorer.calls import Question
 

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ChainError, Superseded, Unavailable
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.protocol.environment import Environment, Ports
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.environment import Environment, Ports
+from sqe_chain.plans.settings import Settings
 from sqe_chain.testing.faulty_ports import faulty_log, faulty_store
 from tests.lab.explorer.calls import BROKER, Ask, Asking
 from tests.lab.explorer.durable import Durable, Machine

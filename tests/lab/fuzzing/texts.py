@@ -15,10 +15,10 @@ from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.envelope.message import Envelope
 from sqe_chain.envelope.replay_filter import ReplayFilter
 from sqe_chain.errors import ChainError, ConfigurationError, MalformedField, StoreInconsistent
+from sqe_chain.plans.inputs import decode_marks, encode_marks, parse_metadata
+from sqe_chain.plans.layout import Layout, StageLayout
+from sqe_chain.plans.plan import Plan, PlannedRange
 from sqe_chain.ports import Commit
-from sqe_chain.protocol.inputs import decode_marks, encode_marks, parse_metadata
-from sqe_chain.protocol.layout import Layout, StageLayout
-from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.states import Claim
 from tests.lab.fuzzing.ways import Difference

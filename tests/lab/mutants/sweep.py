@@ -24,8 +24,8 @@ CORE: Final = (
     "task/event_times", "task/states", "task/exclusion", "protocol/aggregation", "protocol/claim",
     "features/closing", "features/ticking", "features/timing", "features/event_times", "features/idle",
     "protocol/entering", "protocol/owned_flow",
-    "protocol/plan", "features/rebuilding", "protocol/planning", "protocol/processing",
-    "protocol/recovery", "protocol/same_inputs", "protocol/layout", "memory/store",
+    "plans/plan", "features/rebuilding", "plans/planning", "protocol/processing",
+    "protocol/recovery", "plans/same_inputs", "plans/layout", "memory/store",
 )  # fmt: skip
 """Files that decide what counts once."""
 EQUIVALENT: Final[dict[str, str]] = {}

@@ -14,9 +14,9 @@ from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.envelope.message import read
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans.inputs import parse_metadata
+from sqe_chain.plans.plan import Plan
 from sqe_chain.ports import Commit, Header, Home, Output, TopicPartition
-from sqe_chain.protocol.inputs import parse_metadata
-from sqe_chain.protocol.plan import Plan
 from sqe_chain.testing.faults import PortCall
 from sqe_chain.testing.invariants import Invariants, rows_at
 from tests.lab.reference.expected import ExpectedStates

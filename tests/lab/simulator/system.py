@@ -15,7 +15,7 @@ from sqe_chain.adapters.memory import MemoryTransaction as Transaction
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.envelope.message import is_enveloped, wrap
 from sqe_chain.errors import ChainError, RecreatedTopic
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.faults import Crash, PortCall
 from sqe_chain.testing.rehearsal import Rehearsal, Zombie

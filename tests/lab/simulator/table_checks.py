@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from sqe_chain.plans.plan import Plan
 from sqe_chain.ports import Header
-from sqe_chain.protocol.plan import Plan
 from tests.lab.reference.expected import ExpectedStates, TableRow
 from tests.lab.simulator.table_rows import Markers, difference, is_compacted, markers_of
 

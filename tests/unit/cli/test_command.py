@@ -28,7 +28,7 @@ from sqe_chain.envelope.message import read
 from sqe_chain.errors import ChainError
 from sqe_chain.ext.dev.process import wait_until
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 

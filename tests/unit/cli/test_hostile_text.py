@@ -24,7 +24,7 @@ from sqe_chain.cli.failed import _print_release
 from sqe_chain.cli.panel import LivePanel
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.operations.failed import ReleaseResult
-from sqe_chain.protocol.events import Notice, Standby, Waiting
+from sqe_chain.plans.events import Notice, Standby, Waiting
 from sqe_chain.runtime.lines import Lines
 from sqe_chain.runtime.statistics import Statistics
 

@@ -11,7 +11,7 @@ from sqe_chain.cli import load
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.features.events import FilesSeen, TableReplaced
 from sqe_chain.features.settings import settings_of
-from sqe_chain.protocol.events import Committed, Notice
+from sqe_chain.plans.events import Committed, Notice
 
 
 def committed(inputs: int, excluded: int = 0) -> Committed:

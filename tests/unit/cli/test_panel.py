@@ -20,7 +20,7 @@ from rich.console import Console
 from sqe_chain.cli.panel import LivePanel, panel
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.dev.process import wait_until
-from sqe_chain.protocol.events import (
+from sqe_chain.plans.events import (
     PUBLISH,
     CaughtUp,
     Claimed,
@@ -36,7 +36,7 @@ from sqe_chain.protocol.events import (
     Stopped,
     Waiting,
 )
-from sqe_chain.protocol.results import StartResult
+from sqe_chain.plans.results import StartResult
 from sqe_chain.runtime import serving
 from sqe_chain.runtime.lines import Lines
 from sqe_chain.runtime.metrics import Metrics

@@ -29,8 +29,8 @@ from sqe_chain.cli import run as run_command
 from sqe_chain.cli.commands import application
 from sqe_chain.cli.loading import load_module
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.events import CaughtUp, Event, Observer
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.events import CaughtUp, Event, Observer
+from sqe_chain.plans.settings import Settings
 from sqe_chain.runtime import connecting
 from sqe_chain.runtime.launching import launch
 from sqe_chain.testing import Rehearsal

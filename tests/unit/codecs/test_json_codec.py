@@ -26,7 +26,7 @@ from sqe_chain.codecs.json_codec import Json
 from sqe_chain.codecs.json_shape import LENGTH_LIMIT
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.testing import Rehearsal
 
 

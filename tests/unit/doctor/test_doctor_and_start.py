@@ -13,12 +13,12 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
-from sqe_chain.features.every import service_of
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.protocol.environment import Environment, Ports
-from sqe_chain.protocol.events import Event, Observer
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.environment import Environment, Ports
+from sqe_chain.plans.events import Event, Observer
+from sqe_chain.plans.settings import Settings
+from sqe_chain.protocol.services import service_of
 from tests.support.doctor_world import OF_MACHINES, DurableStore, World, doubled, totals
 from tests.unit.doctor.test_doctor import AT_A_REPUBLISHER, PLANTED, killed_after_the_seal
 

@@ -12,7 +12,7 @@ from sqe_chain.envelope.message import read, wrap
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Context
-from sqe_chain.protocol.settings import Settings
+from sqe_chain.plans.settings import Settings
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import (
     append_word,

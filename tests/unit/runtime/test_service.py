@@ -11,10 +11,10 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from sqe_chain.errors import Unavailable
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.events import Sealed
+from sqe_chain.plans.events import Sealed
+from sqe_chain.plans.results import BatchResult
+from sqe_chain.plans.retrying import Committing
 from sqe_chain.protocol.republish import Republisher
-from sqe_chain.protocol.results import BatchResult
-from sqe_chain.protocol.retrying import Committing
 from sqe_chain.runtime.service import FIRST_IDLE_MS, IDLE_MS, Service
 from sqe_chain.runtime.stop import ServiceClock, Stop
 from sqe_chain.testing import Rehearsal, Settings

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from sqe_chain.errors import Unavailable
-from sqe_chain.protocol.events import PERSIST, PROCESS, PUBLISH, Notice, Waiting
+from sqe_chain.plans.events import PERSIST, PROCESS, PUBLISH, Notice, Waiting
 from sqe_chain.runtime.stop import ATTEMPT_MS, SLOW_MS, Heartbeat, ServiceClock, Stop, signals
 
 LONG_S = 60.0

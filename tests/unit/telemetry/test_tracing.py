@@ -21,7 +21,7 @@ from sqe_chain.errors import ConfigurationError, PoisonError
 from sqe_chain.ext.telemetry.exporting import QuietExporter, provider_of
 from sqe_chain.ext.telemetry.tracing import Tracing
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.events import PROCESS, PUBLISH, Committed
+from sqe_chain.plans.events import PROCESS, PUBLISH, Committed
 from sqe_chain.runtime.lines import Lines
 from sqe_chain.runtime.running import _observers
 from tests.support.traced import Traced, attributes, children

@@ -14,10 +14,10 @@ from sqe_chain.engines.task import publish
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.features import timing
 from sqe_chain.features.event_times import EventTime, frontier_after
+from sqe_chain.plans.feature import Part
+from sqe_chain.plans.plan import Plan
 from sqe_chain.protocol import owned_flow
-from sqe_chain.protocol.feature import Part
 from sqe_chain.protocol.owned_flow import OwnedFlow
-from sqe_chain.protocol.plan import Plan
 from sqe_chain.task.frontier import Frontier
 from sqe_chain.task.operator_text import OperatorWriter
 from tests.lab.reference.world import StageName

@@ -23,10 +23,10 @@ from sqe_chain.ext.web.command import serve
 from sqe_chain.ext.web.history import BATCHES, EVENTS, History
 from sqe_chain.ext.web.records import TopicRecords
 from sqe_chain.ext.web.runbook import entries, entry_of
-from sqe_chain.features.every import aggregation_of
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.events import COMMIT, PERSIST, PROCESS, PUBLISH, SEAL, Committed, Waiting
-from sqe_chain.protocol.results import BatchResult
+from sqe_chain.plans.events import COMMIT, PERSIST, PROCESS, PUBLISH, SEAL, Committed, Waiting
+from sqe_chain.plans.results import BatchResult
+from sqe_chain.protocol.services import aggregation_of
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash
 from tests.unit.explain.test_trace import waiting

@@ -9,10 +9,10 @@ from sqe_chain.ext.doctor.diagnostic import Diagnostic, report
 from sqe_chain.ext.doctor.facts import Facts
 from sqe_chain.features.event_times import needed_offsets
 from sqe_chain.features.rebuilding import Rebuilding
+from sqe_chain.plans.inputs import parse_metadata
+from sqe_chain.plans.plan import PlannedRange
+from sqe_chain.plans.same_inputs import is_new_root
 from sqe_chain.ports import TopicPartition
-from sqe_chain.protocol.inputs import parse_metadata
-from sqe_chain.protocol.plan import PlannedRange
-from sqe_chain.protocol.same_inputs import is_new_root
 
 _LATE_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000

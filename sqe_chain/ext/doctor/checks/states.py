@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from sqe_chain.errors import ChainError
 from sqe_chain.ext.doctor.diagnostic import Diagnostic, report
 from sqe_chain.ext.doctor.facts import Facts
+from sqe_chain.plans.inputs import parse_metadata
+from sqe_chain.plans.layout import check_layout
 from sqe_chain.protocol.claim import is_being_forgotten
-from sqe_chain.protocol.inputs import parse_metadata
-from sqe_chain.protocol.layout import check_layout
 
 
 def claims(facts: Facts) -> Iterator[Diagnostic]:

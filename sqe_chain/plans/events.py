@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import ClassVar, Final, Literal, NamedTuple, Protocol
 
-from sqe_chain.protocol.results import BatchResult, StartResult
+from sqe_chain.plans.results import BatchResult, StartResult
 
 SAMPLE = 5
 """Skipped inputs that `Committed` describes one by one, and errors that it counts."""

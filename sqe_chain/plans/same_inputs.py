@@ -10,11 +10,11 @@ from typing import Final
 from sqe_chain.chain import stored_epoch
 from sqe_chain.errors import START_OVER, PartitionsMismatch, RecreatedTopic, TruncatedInput
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans import inputs
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.plan import PlannedRange
+from sqe_chain.plans.retrying import RetryingLog
 from sqe_chain.ports import Bounds, Message, Range, TopicInfo, TopicPartition
-from sqe_chain.protocol import inputs
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import PlannedRange
-from sqe_chain.protocol.retrying import RetryingLog
 from sqe_chain.task.exclusion import record_crc
 
 

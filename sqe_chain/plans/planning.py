@@ -8,13 +8,13 @@ from types import MappingProxyType
 
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans import inputs
+from sqe_chain.plans.environment import Refold
+from sqe_chain.plans.feature import Feature, Features, Look, Part
+from sqe_chain.plans.first_stage import Begun
+from sqe_chain.plans.layout import Layout, Marks, layout_of
+from sqe_chain.plans.plan import Plan, PlannedRange, encoded_sections
 from sqe_chain.ports import TopicInfo, TopicPartition
-from sqe_chain.protocol import inputs
-from sqe_chain.protocol.committed import Begun
-from sqe_chain.protocol.environment import Refold
-from sqe_chain.protocol.feature import Feature, Features, Look, Part
-from sqe_chain.protocol.layout import Layout, Marks, layout_of
-from sqe_chain.protocol.plan import Plan, PlannedRange, encoded_sections
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import PartitionEnd, Report
 from sqe_chain.task.states import Claim

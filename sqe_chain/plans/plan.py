@@ -14,8 +14,8 @@ from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any, ClassVar, Final, Self
 
 from sqe_chain.errors import START_OVER, StoreInconsistent
+from sqe_chain.plans.layout import Layout, Marks, by_name, marks_in
 from sqe_chain.ports import Range, TopicPartition
-from sqe_chain.protocol.layout import Layout, Marks, by_name, marks_in
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.states import Claim
 

@@ -19,9 +19,9 @@ from sqe_chain.features.reporting import Dropping, Traces
 from sqe_chain.features.sinks import Tables
 from sqe_chain.features.ticking import Ticking
 from sqe_chain.features.timing import Timing
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.feature import Features
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.feature import Features
 from sqe_chain.protocol.republish import Republisher
 
 FEATURES: Final = (

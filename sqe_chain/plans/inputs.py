@@ -22,9 +22,9 @@ from sqe_chain.errors import (
     WeakDurability,
 )
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans.layout import mark_name
+from sqe_chain.plans.retrying import RetryingLog
 from sqe_chain.ports import Bounds, Commit, Log, TopicInfo, TopicPartition
-from sqe_chain.protocol.layout import mark_name
-from sqe_chain.protocol.retrying import RetryingLog
 
 Topics = Mapping[str, TopicInfo]
 Done = TypeVar("Done")

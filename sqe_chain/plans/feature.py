@@ -8,10 +8,10 @@ from typing import ClassVar, Final
 
 from sqe_chain.errors import ChainError
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.plan import Plan, PlannedRange, Section
+from sqe_chain.plans.results import BatchResult
 from sqe_chain.ports import Bounds, Header, Rows, TopicInfo, TopicPartition
-from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Plan, PlannedRange, Section
-from sqe_chain.protocol.results import BatchResult
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import WAKING, Report, Sections

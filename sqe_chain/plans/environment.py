@@ -10,10 +10,10 @@ from typing import Protocol
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
+from sqe_chain.plans.events import Event, Notice, Observer, Waiting
+from sqe_chain.plans.retrying import Committing, Retry, RetryingLog, RetryingStore
+from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Header, Log, Sink, StateStore, TopicPartition
-from sqe_chain.protocol.events import Event, Notice, Observer, Waiting
-from sqe_chain.protocol.retrying import Committing, Retry, RetryingLog, RetryingStore
-from sqe_chain.protocol.settings import Settings
 from sqe_chain.task.results import Job, Portion, Report
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from sqe_chain.errors import ConfigurationError, StoreInconsistent
+from sqe_chain.plans.plan import Plan, Section
 from sqe_chain.ports import Home
-from sqe_chain.protocol.plan import Plan, Section
 
 
 class StoredPlans(Protocol):
