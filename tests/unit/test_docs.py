@@ -326,7 +326,7 @@ def test_pages_that_are_typed_one_after_another_share_no_topic_and_no_flow() -> 
 
 
 def test_the_readme_stays_short() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 700
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
     (example,) = [block for block in docs_examples.blocks(ROOT / "README.md") if block.language == "python"]
     assert len([line for line in example.text.splitlines() if line]) <= 25
 
