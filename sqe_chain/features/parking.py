@@ -1,14 +1,18 @@
-"""Inputs that wait with `poison="park"`: in plans, and in the steps of a run.
+"""Inputs that failed and are processed later: in plans, and in the steps of a run.
 
-A plan has all records that wait after it. So parking a record, and counting it later, is sealed with the marks of the inputs:
-whatever crashes, a record waits, or it counts. A batch that releases records reads nothing. It processes what the plan before
-has, and its own plan has only the offsets.
+With `poison="park"` a plan has all records that wait after it. So parking a record, and counting it later, is sealed with the marks
+of the inputs: whatever crashes, a record waits, or it counts. A batch that releases records reads nothing. It processes what the
+plan before has, and its own plan has only the offsets.
+
+Dead-letter records are released by such a batch, too. Its own plan has them, and publishes to their topic what it decides. So the
+plan decides, by its seal, and the topic shows it to everybody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from itertools import groupby
 from typing import Any, ClassVar, Final, Self
@@ -21,7 +25,9 @@ from sqe_chain.plans.events import Notice
 from sqe_chain.plans.feature import Feature, Infos, Look, Part, StartAction
 from sqe_chain.plans.plan import Plan, PlannedRange, Section
 from sqe_chain.plans.results import BatchResult
-from sqe_chain.ports import TopicPartition
+from sqe_chain.ports import Output, TopicPartition
+from sqe_chain.task.dead_letters import Identity
+from sqe_chain.task.failed_log import Decision, DecisionKind, suffix_of
 from sqe_chain.task.parking import ParkedKeys, ParkedRecord, Releasing
 from sqe_chain.task.results import Report
 from sqe_chain.task.states import Claim
@@ -42,6 +48,72 @@ Selects = Callable[[ParkedRecord], bool]
 
 
 @dataclass(frozen=True, slots=True)
+class Decided:
+    """What a plan decides about dead-letter records of one partition of their topic.
+
+    Attributes:
+        kind: `release` or `discard`.
+        partition: the partition of the dead-letter topic.
+        letters: what they are known by; of a release the same number as `records`.
+        records: what a release processes; empty: it discards them.
+        failed: where those of them were read that have failed again. Nothing is decided about these.
+    """
+
+    kind: DecisionKind
+    partition: int
+    letters: tuple[Identity, ...]
+    records: tuple[ParkedRecord, ...] = ()
+    failed: tuple[Place, ...] = ()
+
+    def releasing(self, before: str) -> Releasing:
+        """The batch that processes them; the same in a redo.
+
+        Args:
+            before: id of the plan before.
+        """
+        return Releasing(self.records, suffix_of(name_after(before, map(place_of, self.records))))
+
+    def decision(self, flow: str, plan: Plan) -> Decision | None:
+        """What the dead-letter topic gets; None: all have failed again.
+
+        Args:
+            flow: name of the flow, as it is declared.
+            plan: the plan that decides.
+        """
+        if self.kind == "discard":
+            name = name_after(plan.previous_id, self.letters)
+            return Decision(flow, self.kind, self.letters, by=name)
+        places = [place_of(record) for record in self.records]
+        tried = zip(self.letters, places, strict=True)
+        letters = tuple(letter for letter, place in tried if place not in self.failed)
+        name = name_after(plan.previous_id, places)
+        return Decision(flow, self.kind, letters, by=name, clock_ms=plan.clock_ms) if letters else None
+
+    def to_json(self) -> dict[str, Any]:
+        """For json.dumps."""
+        return {
+            "kind": self.kind,
+            "partition": self.partition,
+            "letters": [[lane, position.hex()] for lane, position in self.letters],
+            "records": [record.to_json() for record in self.records],
+            "failed": _plain(self.failed),
+        }
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """What `to_json` gave."""
+        letters = tuple((lane, bytes.fromhex(position)) for lane, position in raw["letters"])
+        records = tuple(ParkedRecord.from_json(record) for record in raw["records"])
+        return cls(raw["kind"], raw["partition"], letters, records, _places_in(raw["failed"]))
+
+
+def name_after(before: str, of: Iterable[Place | Identity]) -> str:
+    """The name of a release or discard, which no other one has: of what it decides, and after which plan."""
+    digest = blake2b(repr((before, tuple(sorted(of)))).encode(), digest_size=_DIGITS // 2)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
 class Parking(Section):
     """What waits after a plan.
 
@@ -51,8 +123,9 @@ class Parking(Section):
         discarded: where the records were read that never count. A flow that is folded again skips them.
         counted: of each partition the last record that was released ever. Receivers know the outputs under other names, so
             they are not published again.
-        skipped: where records were read that are in the dead-letter topic. They stay skipped when the flow is folded again: what
-            is released comes back as another record.
+        skipped: where records were read that are in the dead-letter topic and were not released. They stay skipped when the flow is
+            folded again.
+        decided: what the plan decides about dead-letter records; None: nothing.
     """
 
     name: ClassVar[str] = "parked"
@@ -61,9 +134,15 @@ class Parking(Section):
     discarded: tuple[Place, ...] = ()
     counted: tuple[Place, ...] = ()
     skipped: tuple[Place, ...] = ()
+    decided: Decided | None = None
 
     def remedy(self, size: int) -> tuple[str, str] | None:
         """While records wait, the policy stays."""
+        if self.decided is not None:
+            return (
+                f"{len(self.decided.records)} dead-letter records in {size} bytes",
+                "Release fewer of them at once",
+            )
         if not self.records:
             return None
         advice = "Release or discard parked records first: sqe-chain failed release or discard"
@@ -105,10 +184,8 @@ class Parking(Section):
             places: where the records were read.
         """
         chosen = frozenset(places)
-        wanted = tuple(sorted(chosen))
         records = tuple(record for record in self.records if place_of(record) in chosen)
-        digest = blake2b(repr((before.plan_id, wanted)).encode(), digest_size=_DIGITS // 2)
-        return Releasing(records, f"/released.{digest.hexdigest()}")
+        return Releasing(records, suffix_of(name_after(before.plan_id, chosen)))
 
     def without(self, places: Iterable[Place], *, discarded: bool = False) -> Parking:
         """The same without some records.
@@ -120,22 +197,28 @@ class Parking(Section):
         gone = set(places)
         records = tuple(record for record in self.records if place_of(record) not in gone)
         known = tuple(sorted({*self.discarded, *gone})) if discarded else self.discarded
-        return replace(self, records=records, released=(), discarded=known)
+        return replace(self, records=records, released=(), discarded=known, decided=None)
 
     def counting(self, places: Iterable[Place]) -> tuple[Place, ...]:
         """See `counted`, once these records count, too."""
         return tuple(sorted({place[:3]: place for place in sorted([*self.counted, *places])}.values()))
 
-    def to_json(self) -> dict[str, list[Any]]:
+    def to_json(self) -> dict[str, Any]:
         """For json.dumps."""
-        plain = {name: _plain(own) for name in _PLACES if (own := getattr(self, name))}
-        return plain | {"records": [record.to_json() for record in self.records]} if self.records else plain
+        plain: dict[str, Any] = {name: _plain(own) for name in _PLACES if (own := getattr(self, name))}
+        if self.records:
+            plain["records"] = [record.to_json() for record in self.records]
+        if self.decided is not None:
+            plain["decided"] = self.decided.to_json()
+        return plain
 
     @classmethod
-    def from_json(cls, raw: Mapping[str, list[Any]]) -> Self:
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
         """What `to_json` gave."""
         records = tuple(ParkedRecord.from_json(record) for record in raw.get("records", ()))
-        return cls(records, *(_places_in(raw.get(name, ())) for name in _PLACES))
+        decided = Decided.from_json(raw["decided"]) if "decided" in raw else None
+        places = {name: _places_in(raw.get(name, ())) for name in _PLACES}
+        return cls(records, **places, decided=decided)
 
 
 _PLACES: Final = ("released", "discarded", "counted", "skipped")
@@ -180,7 +263,7 @@ def can_be_released(last: Plan, selects: Selects) -> list[ParkedRecord]:
     read never counts, since nobody knows whether it is a replay. What follows it waits until it is discarded. So does what was
     read of a topic that the flow reads no more, or that was created again.
     """
-    known = {(planned.topic, planned.topic_id, planned.partition) for planned in last.ranges}
+    known = known_partitions(last)
     records = Parking.of(last).records
     chosen = {group_of(record) for record in records if selects(record)}
     stuck = set[tuple[Any, ...]]()
@@ -203,12 +286,18 @@ def group_of(record: ParkedRecord) -> tuple[Any, ...]:
     return topic, topic_id, partition, key is None, key or b"", offset if key is None else -1
 
 
+def known_partitions(last: Plan) -> set[tuple[str, str, int]]:
+    """What the flow reads: topic, id of the topic in hexadecimal, partition."""
+    return {(planned.topic, planned.topic_id, planned.partition) for planned in last.ranges}
+
+
 class ParkingInputs(Feature):
     """Inputs that wait, in the steps of a run.
 
     Attributes:
         release: the records that the next batch processes, if it is to process any. It stays until it is cleared, so that a batch
             that is cut again releases them, too.
+        decided: the same of dead-letter records.
     """
 
     name = Parking.name
@@ -216,11 +305,12 @@ class ParkingInputs(Feature):
     def __init__(self, env: Environment) -> None:
         super().__init__(env)
         self.release: tuple[Place, ...] = ()
+        self.decided: Decided | None = None
 
     @property
     def declared(self) -> bool:
-        """The policy is `park`."""
-        return self.env.flow.poison == "park"
+        """The policy is `park`, or the run decides about dead-letter records."""
+        return self.env.flow.poison == "park" or self.env.role.decides
 
     def enter(self, claim: Claim, last: Plan, infos: Infos) -> StartAction:  # noqa: ARG002 - see `Feature`
         """While something waits, the policy stays.
@@ -229,7 +319,7 @@ class ParkingInputs(Feature):
             ConfigurationError: the policy is another one.
         """
         waiting = Parking.of(last).records
-        if waiting and not self.declared:
+        if waiting and self.env.flow.poison != "park":
             raise ConfigurationError(
                 f"flow {self.env.flow.name!r}: {len(waiting)} records are parked, the first from {waiting[0]}. Expected "
                 f"poison='park' until none is, not {self.env.flow.poison!r}: later records of their keys would overtake them. Release or "
@@ -252,15 +342,23 @@ class ParkingInputs(Feature):
 
     def cut(self, last: Plan, part: Part, look: Look) -> Part:  # noqa: ARG002 - see `Feature`
         """A batch that releases records reads nothing."""
-        if not self.release:
+        if self.decided is not None:
+            releasing = self.decided.releasing(last.plan_id)
+        elif self.release:
+            releasing = Parking.of(last).releasing(last, self.release)
+        else:
             return part
-        ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
-        part = replace(part, ranges=ranges, due=True).noting(Parking.of(last).releasing(last, self.release))
+        ranges = tuple(replace(planned, stop=planned.start, again=-1) for planned in part.ranges)
+        part = replace(part, ranges=ranges, due=True).noting(releasing, self.decided)
         return part.noting(Taken(EventTime.of(last).frontier)) if self.env.flow.timed else part
 
     def cut_again(self, plan: Plan, before: Plan, part: Part) -> Part:
-        released = Parking.of(plan).released
-        return part.noting(Parking.of(before).releasing(before, released)) if released else part
+        parking = Parking.of(plan)
+        if parking.decided is not None:
+            return part.noting(parking.decided.releasing(before.plan_id), parking.decided)
+        return (
+            part.noting(Parking.of(before).releasing(before, parking.released)) if parking.released else part
+        )
 
     def begin(self, before: Plan, part: Part) -> ParkedKeys | Releasing:
         """What waits before the batch."""
@@ -277,6 +375,9 @@ class ParkingInputs(Feature):
             PoisonError: receivers have the outputs of an input that fails now.
         """
         releasing, before = part.notes.find(Releasing), Parking.of(last)
+        decided = part.notes.find(Decided)
+        if decided is not None:
+            return _after_decision(before.left(part.ranges), decided, report)
         released = () if releasing is None else tuple(map(place_of, releasing.records))
         kept = before.without(released)
         records = {place_of(record): record for record in kept.records}
@@ -324,6 +425,20 @@ class ParkingInputs(Feature):
                     "this batch was counted. Fix the code and run `sqe-chain failed release`, or `sqe-chain failed discard`"
                 ).at(*record.tp, record.offset())
 
+    def publish(self, claim: Claim, plan: Plan, report: Report) -> Iterator[Callable[[], int]]:  # noqa: ARG002 - see `Feature`
+        """What the plan has decided about dead-letter records, in their topic."""
+        decided, flow = Parking.of(plan).decided, self.env.flow
+        decision = None if decided is None else decided.decision(flow.declared_name, plan)
+        if decided is not None and decision is not None:
+            kinds: tuple[DecisionKind, ...] = (
+                (decided.kind, "done") if decided.kind == "release" else (decided.kind,)
+            )
+            records = [
+                replace(decision, kind=kind).output(flow.dead_letter_topic, decided.partition)
+                for kind in kinds
+            ]
+            yield partial(_append, self.env, records)
+
     def commit(self, plan: Plan) -> Mapping[str, object]:
         """How many wait or were discarded: a rebuild that has lost the plans cannot know which."""
         parking = Parking.of(plan)
@@ -346,3 +461,24 @@ class ParkingInputs(Feature):
                     "waits behind it; see sqe-chain failed list"
                 )
             )
+
+
+def _after_decision(kept: Parking, decided: Decided, report: Report) -> Parking:
+    """What a plan has that decides about dead-letter records, after their batch."""
+    failed = {place_of(record) for end in report.ends for record in end.parked}
+    tried = {place_of(record) for record in decided.records}
+    counted = kept.counting(tried - failed)
+    skipped = tuple(place for place in kept.skipped if place not in tried - failed)
+    own = replace(decided, failed=tuple(sorted(failed)))
+    return replace(kept, released=tuple(sorted(tried)), counted=counted, skipped=skipped, decided=own)
+
+
+def _append(env: Environment, records: Sequence[Output]) -> int:
+    """Publish records, acknowledged when this returns; gives their number."""
+    writer = env.ports.log.writer()
+    try:
+        writer.write(records)
+        writer.flush()
+    finally:
+        writer.close()
+    return len(records)

@@ -11,6 +11,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.feature import Feature, Look, Part
 from sqe_chain.plans.layout import by_name, by_partition
 from sqe_chain.plans.plan import Plan, Section
+from sqe_chain.task.parking import Releasing
 from sqe_chain.task.results import Report
 from sqe_chain.task.roots import TIMERS, Ticks
 
@@ -86,7 +87,8 @@ def ticks_of(flow: CompiledFlow, before: Plan, part: Part) -> Ticks | None:
     that was set for a time up to there. So while a flow is folded again, all that had fired by then fires in the last silent
     batch, and nothing else.
     """
-    if not flow.ticking:
+    # What a release gives has lanes of its own, which are not those of timers.
+    if not flow.ticking or Releasing in part.notes:
         return None
     timers = Timers.of(before)
     if part.silent:

@@ -194,5 +194,5 @@ def check_caught_up(flow: CompiledFlow, last: Plan) -> None:
         what = "it has to repeat a batch that it published in part"
     raise NotCaughtUp(
         f"flow {flow.name!r}: its states are older than those of its receivers: {what}. Nothing was published. Run the "
-        "service until it has caught up, then `sqe-chain announce`"
+        "service until it has caught up, then this command again"
     )

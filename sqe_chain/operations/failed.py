@@ -107,6 +107,15 @@ class ReleaseResult:
     left: int = 0
     reasons: list[tuple[str, str]] = field(default_factory=list)
 
+    def add(self, other: ReleaseResult) -> None:
+        """Add what another run has done."""
+        self.released += other.released
+        self.outputs += other.outputs
+        self.again += other.again
+        self.stuck += other.stuck
+        for place, reason in other.reasons:
+            self.note(place, reason)
+
     def note(self, place: str, reason: str) -> None:
         """Keep why a record stays as it is, for the first few of them."""
         if len(self.reasons) < MOST_REASONS:

@@ -1,19 +1,19 @@
 """Failed records of a flow with plans: what waits in its store, what it has skipped, and its dead-letter records.
 
-Parked records are released by a batch of the flow with a plan of its own. Dead-letter records are sent back to where the flow has
-read them, as messages that it counts once. Their topic is the log of what was decided.
+Both kinds are released by a batch of the flow with a plan of its own, so each counts once. The topic of dead-letter records shows
+what was decided about them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqe_chain.features.parking import Parking
 from sqe_chain.features.readers import read_record
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.operations.deciding_run import DecidingRun, deciding_run
 from sqe_chain.operations.failed import (
-    UNDECIDED,
     DiscardResult,
     FailedRecord,
     FailedSelection,
@@ -22,7 +22,6 @@ from sqe_chain.operations.failed import (
 )
 from sqe_chain.operations.failed_letters import FailedLetters
 from sqe_chain.operations.parked import ParkedResult, ParkedWork
-from sqe_chain.operations.sending_back import sending_back
 from sqe_chain.operations.skipped_inputs import discarded_at, skipped_in_plans
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.plan import Plan
@@ -72,23 +71,12 @@ def record_of(parked: ParkedRecord) -> FailedRecord:
 def _letters(flow: CompiledFlow, log: Log) -> Iterator[FailedRecord]:
     """Its dead-letter records, if it has any."""
     if flow.dead_letter_topic in log.describe([flow.dead_letter_topic]):
-        yield from _letters_of(flow, log, lambda: 0, str).list()
-
-
-def _letters_of(
-    flow: CompiledFlow,
-    log: Log,
-    now_ms: Callable[[], int],
-    new_name: Callable[[], str],
-    stopped: Callable[[], bool] = lambda: False,
-) -> FailedLetters:
-    """What decides about its dead-letter records: they are sent back, so the flow counts them by a plan of its own."""
-    return FailedLetters(flow, log, now_ms, new_name, stopped, sending_back(log.describe(flow.input_topics)))
+        yield from FailedLetters(flow, log, lambda: 0, str).list()
 
 
 @dataclass(slots=True)
 class FailedInPlans:
-    """Releases or discards failed records of a flow with plans. Claims the flow if it parks records.
+    """Releases or discards failed records of a flow with plans. It claims the flow, so a service that runs is fenced off.
 
     May be killed and repeated.
 
@@ -99,26 +87,25 @@ class FailedInPlans:
 
     env: Environment
     stopped: Callable[[], bool] = lambda: False
-    _work: ParkedWork | None = None
+    _run: DecidingRun | None = None
 
     def release(self, selection: FailedSelection = FailedSelection()) -> ReleaseResult:  # noqa: B008 - frozen
         """Let the selected records count, once.
 
         Raises:
-            ConfigurationError: a dead-letter record was read where a repetition would not be recognised.
-            NotCaughtUp, TooManyParked, PoisonError, Superseded, ServiceStopped: as `ParkedWork`.
+            NotCaughtUp: after a rebuild or rewind, receivers have newer outputs than the flow; nothing more was done.
+            TooManyParked, PoisonError, Superseded, ServiceStopped, Unavailable: as a batch.
         """
         result = ReleaseResult()
-        parked = self._parked(selection)
-        if parked is not None:
-            result.released, result.outputs = parked.done, parked.outputs
-            result.again, result.stuck = parked.again, parked.stuck
-        if self._has_letters(selection):
-            sent = self._decisions().release(selection)
-            result.released += sent.released
-            result.stuck += sent.again + sent.stuck
-            for place, reason in sent.reasons:
-                result.note(place, reason)
+        for run in self._runs():
+            if run.env.flow.poison == "park":
+                parked = self._parked(run, selection)
+                result.released += parked.done
+                result.outputs += parked.outputs
+                result.again += parked.again
+                result.stuck += parked.stuck
+            if self._has_letters():
+                result.add(self._decisions(run).release(selection))
         result.left = undecided(self._list())
         return result
 
@@ -126,37 +113,52 @@ class FailedInPlans:
         """Let the selected records never count.
 
         Raises:
-            ConfigurationError, Superseded, ServiceStopped: as `ParkedWork` and `FailedLetters.discard`.
+            NotCaughtUp, Superseded, ServiceStopped, Unavailable: as `release`.
+            ConfigurationError: more would be discarded than plans can list.
         """
-        parked = self._parked(selection, discards=True)
-        count = 0 if parked is None else parked.done
-        if self._has_letters(selection):
-            count += self._decisions().discard(selection).discarded
+        count = 0
+        for run in self._runs():
+            if run.env.flow.poison == "park":
+                count += self._parked(run, selection, discards=True).done
+            if self._has_letters():
+                count += self._decisions(run).discard(selection).discarded
         return DiscardResult(count, undecided(self._list()))
 
     def beat(self) -> bool:
         """Move the heartbeat on. False: a newer run owns the flow."""
-        return self._work is None or self._work.beat()
+        return self._run is None or self._run.service.beat()
 
-    def _parked(self, selection: FailedSelection, *, discards: bool = False) -> ParkedResult | None:
-        if self.env.flow.poison != "park":
-            return None
+    def _runs(self) -> Iterator[DecidingRun]:
+        """A run of the flow, or one after the other of each of its readers."""
+        env = self.env
+        readers = read_record(env.ports.home, env.flow.name).readers
+        flows = [env.flow]
+        if env.flow.partitions is None and readers is not None and readers.sets:
+            flows = [env.flow.reader(partitions) for partitions in readers.sets]
+        for flow in flows:
+            if self.stopped():
+                return
+            with deciding_run(replace(env, flow=flow)) as self._run:
+                yield self._run
+            self._run = None
 
+    def _parked(
+        self, run: DecidingRun, selection: FailedSelection, *, discards: bool = False
+    ) -> ParkedResult:
         def selects(parked: ParkedRecord) -> bool:
             return selection(record_of(parked))
 
-        self._work = ParkedWork(self.env, selects, discards=discards, stopped=self.stopped)
-        return self._work.run()
+        return ParkedWork(run.env, selects, discards=discards, stopped=self.stopped).decide(run)
 
-    def _has_letters(self, selection: FailedSelection) -> bool:
-        return not self.stopped() and any(record.status in UNDECIDED for record in self._letters(selection))
+    def _has_letters(self) -> bool:
+        flow = self.env.flow
+        return not self.stopped() and flow.dead_letter_topic in self.env.log.describe(
+            [flow.dead_letter_topic]
+        )
 
-    def _decisions(self) -> FailedLetters:
-        env = self.env
-        return _letters_of(env.flow, env.ports.log, env.clock.now_ms, env.new_run_id, self.stopped)
-
-    def _letters(self, selection: FailedSelection) -> Iterator[FailedRecord]:
-        return (record for record in _letters(self.env.flow, self.env.ports.log) if selection(record))
+    def _decisions(self, run: DecidingRun) -> FailedLetters:
+        env = run.env
+        return FailedLetters(env.flow, env.ports.log, env.clock.now_ms, env.new_run_id, self.stopped, run)
 
     def _list(self) -> Iterator[FailedRecord]:
         return list_in_plans(self.env.flow, self.env.ports.home, self.env.ports.log)

@@ -1,20 +1,22 @@
-"""Releases or discards what a flow without stages has skipped: its dead-letter topic is the log of what was decided.
+"""Releases or discards what a flow has skipped: its dead-letter topic is the log of what was decided.
 
 A release processes dead-letter records with the code of now, as if the flow read the inputs where it did. It publishes on lanes of
-its own. The order is: process, append the decision with a digest of all outputs, read the topic again, publish, append `done`.
-A release that finds a decision which holds and is not done makes the same outputs of it, and publishes them again. Receivers take
-that for replays. So it may be killed and repeated, and several may run at once. What fails again stays as it is.
+its own. Of a flow without stages the order is: process, append the decision with a digest of all outputs, read the topic again,
+publish, append `done`. A release that finds a decision which holds and is not done makes the same outputs of it, and publishes them
+again. Receivers take that for replays. So it may be killed and repeated, and several may run at once. What fails again stays as it
+is. A flow with plans decides by a plan, which publishes the decision; see `sqe_chain.features.parking`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Protocol
 
 from sqe_chain.engines.task import publish
 from sqe_chain.errors import ConfigurationError, PlanMismatch, ServiceStopped
+from sqe_chain.features.parking import MAX_BYTES
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.failed import (
     UNDECIDED,
@@ -23,7 +25,7 @@ from sqe_chain.operations.failed import (
     FailedSelection,
     ReleaseResult,
 )
-from sqe_chain.operations.processing_letters import LettersMade, Processing, place_of, process_letters
+from sqe_chain.operations.processing_letters import LettersMade, parked_record, place_of, process_letters
 from sqe_chain.operations.replayed_before import forget_replayed, read_replayed
 from sqe_chain.plans import inputs
 from sqe_chain.ports import Log, TopicInfo
@@ -44,9 +46,35 @@ _BYTES_OF_LETTER: Final = 200
 """What a record takes of a decision, with its lane and an ordinary position."""
 
 
+@dataclass(frozen=True, slots=True)
+class LettersReleased:
+    """What became of dead-letter records that a plan has released.
+
+    Attributes:
+        outputs: records published for them.
+        failed: why others have failed again, by topic, partition and offset of their inputs.
+    """
+
+    outputs: int
+    failed: Mapping[tuple[str, int, int], str]
+
+
+class DecidingRun(Protocol):
+    """A run of a flow with plans that decides about its dead-letter records. It has claimed the flow, so no other one decides."""
+
+    def reason_stuck(self, letter: Letter) -> str:
+        """Why a record cannot be processed by this run; empty: it can be."""
+
+    def release(self, partition: int, letters: Sequence[Letter]) -> LettersReleased:
+        """Process records of a partition of the dead-letter topic, and publish that they are released."""
+
+    def discard(self, partition: int, letters: Sequence[Identity]) -> None:
+        """Publish that records are discarded."""
+
+
 @dataclass(slots=True)
 class FailedLetters:
-    """The records that a flow without stages has skipped and kept.
+    """The records that a flow has skipped and kept.
 
     Args:
         flow: the flow, with the code of now.
@@ -54,10 +82,7 @@ class FailedLetters:
         now_ms: gives the time, in milliseconds since 1970.
         new_name: gives a random name, unique for each release and discard.
         stopped: whether to end before anything more is decided.
-        process: makes what a release publishes; in a flow with plans it sends records back to where the flow read them.
-
-    Raises:
-        ConfigurationError: the flow has stages or reads files, so it cannot process records outside its plans.
+        plans: the run of a flow with plans, which decides; None: the flow has no plans, or nothing is decided.
     """
 
     flow: CompiledFlow
@@ -65,15 +90,8 @@ class FailedLetters:
     now_ms: Callable[[], int]
     new_name: Callable[[], str]
     stopped: Callable[[], bool] = lambda: False
-    process: Processing = process_letters
+    plans: DecidingRun | None = None
     _made: dict[str, LettersMade] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Refuse a flow with plans: a decision that only the topic has would be one of two."""
-        if self.flow.keeps_plans and self.process is process_letters:
-            raise ConfigurationError(
-                f"flow {self.flow.name!r} keeps plans, which know what it has skipped. Expected a flow without stages and files"
-            )
 
     def list(self) -> Iterator[FailedRecord]:
         """All that the flow has skipped and its dead-letter topic still has, in the order of that topic. Reading disturbs nobody.
@@ -99,6 +117,7 @@ class FailedLetters:
             ServiceStopped: dead-letter records of an interrupted release are gone.
             OutputTooLarge, Unavailable: as writers do; run it again.
         """
+        self._check_decides()
         info, result = self._topic(), ReleaseResult()
         described = inputs.describe(self.flow, self.log) | {info.name: info}
         self._take_over(info)
@@ -120,6 +139,7 @@ class FailedLetters:
             ConfigurationError: there is no such topic, or a replay by an older version is under way.
             Unavailable: as writers do; run it again.
         """
+        self._check_decides()
         info, discarded, left = self._topic(), 0, 0
         self._take_over(info)
         for known in self._logs(info):
@@ -132,13 +152,26 @@ class FailedLetters:
                 ][: _most_letters(info)]
                 if not chosen:
                     break
-                decision = Decision(
-                    self.flow.declared_name, "discard", tuple(chosen), by=self._new_name(known, "discard")
-                )
-                self._append(known, decision)
-                discarded += len(chosen) if decision.by in known.decisions else 0
+                discarded += self._discard(known, chosen)
             left += sum(known.status(identity) in UNDECIDED for identity in known.letters)
         return DiscardResult(discarded, left)
+
+    def _check_decides(self) -> None:
+        """Refuse a flow with plans without its run: a decision that only the topic has would be one of two."""
+        if self.flow.keeps_plans and self.plans is None:
+            raise ConfigurationError(
+                f"flow {self.flow.name!r} keeps plans, which know what it has skipped. Expected a run of it, which decides by a plan"
+            )
+
+    def _discard(self, known: FailedLog, chosen: Sequence[Identity]) -> int:
+        """Decide that these never count; returns for how many that holds."""
+        if self.plans is not None:
+            self.plans.discard(known.partition, chosen)
+            read_on(self.log, known)
+            return len(chosen)
+        name = self._new_name(known, "discard")
+        self._append(known, Decision(self.flow.declared_name, "discard", tuple(chosen), by=name))
+        return len(chosen) if name in known.decisions else 0
 
     def _topic(self) -> TopicInfo:
         topic = self.flow.dead_letter_topic
@@ -193,7 +226,7 @@ class FailedLetters:
         described: dict[str, TopicInfo],
     ) -> Sequence[Letter]:
         """The next records to release together, so that positions rise on each lane as the flow has read them."""
-        batch, most = list[Letter](), _most_letters(described[known.topic])
+        batch, most, size = list[Letter](), _most_letters(described[known.topic]), 0
         positions, places = dict[int, bytes](), set[tuple[str, int, int]]()
         for identity in sorted(known.letters, key=lambda own: place_of(known.letters[own])):
             lane, position = identity
@@ -208,6 +241,9 @@ class FailedLetters:
                 continue
             # After marks were lost, one lane may have been read in another order; then the rest comes with the next release.
             if position > positions.get(lane, b"") and place_of(letter) not in places:
+                size += parked_record(letter).size if self.plans is not None else 0
+                if batch and size > MAX_BYTES:  # a plan has them
+                    break
                 batch.append(letter)
                 positions[lane] = position
                 places.add(place_of(letter))
@@ -219,6 +255,8 @@ class FailedLetters:
         source = self.flow.source_of[dead.topic]
         if source is None:
             return f"the flow does not read {dead.topic!r} any more"
+        if self.plans is not None and (reason := self.plans.reason_stuck(letter)):
+            return reason
         if source.files is not None:
             return f"it is row {dead.offset} of a file ({dead.topic}), which is read from files only; put what is right into another file"
         info = described.get(dead.topic)
@@ -234,28 +272,50 @@ class FailedLetters:
         described: dict[str, TopicInfo],
         result: ReleaseResult,
     ) -> None:
-        """Decide about the records of a batch that do not fail again; nothing is published yet."""
+        """Decide about the records of a batch that do not fail again; without plans nothing is published yet."""
+        if self.plans is not None:
+            released = self.plans.release(known.partition, batch)
+            read_on(self.log, known)
+            self._note_again(batch, released.failed, tried, result)
+            result.released += len(batch) - len(released.failed)
+            result.outputs += released.outputs
+            return
         name, clock_ms = self._new_name(known, "release"), self.now_ms()
         decision = Decision(self.flow.declared_name, "release", (), by=name, clock_ms=clock_ms)
         made = None
         while batch:  # bounded: each round has fewer records
-            made = self.process(self.flow, batch, decision, described)
+            made = process_letters(self.flow, batch, decision, described)
             if not made.failed:
                 break
-            for letter in batch:
-                reason = made.failed.get(place_of(letter))
-                if reason is not None:
-                    tried.add(letter.dead.identity)
-                    result.again += 1
-                    result.note(str(letter.dead), reason)
+            self._note_again(batch, made.failed, tried, result)
             batch = [letter for letter in batch if place_of(letter) not in made.failed]
         if batch and made is not None:
             letters = tuple(letter.dead.identity for letter in batch)
             self._made[name] = made
             self._append(known, replace(decision, letters=letters, digest=made.digest))
 
+    def _note_again(
+        self,
+        batch: Sequence[Letter],
+        failed: Mapping[tuple[str, int, int], str],
+        tried: set[Identity],
+        result: ReleaseResult,
+    ) -> None:
+        """Note those of a batch that have failed again: they stay open."""
+        for letter in batch:
+            reason = failed.get(place_of(letter))
+            if reason is not None:
+                tried.add(letter.dead.identity)
+                result.again += 1
+                result.note(str(letter.dead), reason)
+
     def _finish(self, known: FailedLog, result: ReleaseResult) -> None:
-        """Publish each release that holds and is not done; `known` must be what the topic has now."""
+        """Publish each release that holds and is not done; `known` must be what the topic has now.
+
+        A release of a flow with plans is done when its plan is finished, and the next run of the flow finishes that.
+        """
+        if self.plans is not None:
+            return
         for decision in list(known.releasing.values()):
             made = self._made.pop(decision.by, None) or self._make_again(known, decision)
             publish(self.log, [made.outputs])
@@ -273,7 +333,7 @@ class FailedLetters:
                 f"{len(decision.letters)} dead-letter records are gone. Expected retention to keep them. Some of them may have been "
                 "published; readers that must know count again from the inputs"
             ).at(known.topic, known.partition)
-        made = self.process(self.flow, sorted(letters, key=place_of), decision, {})
+        made = process_letters(self.flow, sorted(letters, key=place_of), decision, {})
         if made.failed or made.digest != decision.digest:
             self._refuse(known, at, made)
         return made

@@ -7,16 +7,14 @@ Releasing is a batch of the flow with a plan of its own, as all are, so it is do
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 
-from sqe_chain.errors import ChainError, ConfigurationError
+from sqe_chain.errors import ConfigurationError
 from sqe_chain.features.parking import (
     MAX_DISCARDED,
     RELEASED_TOGETHER,
     Parking,
-    ParkingInputs,
     Place,
     can_be_released,
     group_of,
@@ -24,16 +22,12 @@ from sqe_chain.features.parking import (
 )
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.announcement import check_caught_up
+from sqe_chain.operations.deciding_run import DecidingRun, deciding_run
 from sqe_chain.operations.patterns import RecordPatterns
 from sqe_chain.plans.environment import Environment
-from sqe_chain.plans.plan import Plan
-from sqe_chain.plans.planning import plan_after
 from sqe_chain.plans.stored_plans import plan_of_a_run
 from sqe_chain.ports import StateStore
-from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.services import aggregation_of
 from sqe_chain.task.parking import ParkedRecord
-from sqe_chain.task.states import Claim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +104,6 @@ class ParkedWork:
     selection: Callable[[ParkedRecord], bool] = ParkedSelection()
     discards: bool = False
     stopped: Callable[[], bool] = lambda: False
-    _service: StagedService | None = None
 
     def run(self) -> ParkedResult:
         """Claim, recover, and do it. The flow's own runs are fenced off.
@@ -122,66 +115,47 @@ class ParkedWork:
             Superseded: another run has claimed the flow.
             ServiceStopped: as `StagedService.start`.
         """
-        with self._started() as (service, last, mine):
-            return self._discard(service, last, mine) if self.discards else self._release(service, last)
+        check_parks(self.env.flow)
+        with deciding_run(self.env) as run:
+            return self.decide(run)
 
-    def beat(self) -> bool:
-        """Move the heartbeat on. False: a newer run owns the flow. Does not wait for a store that is away."""
-        return self._service is None or self._service.beat()
+    def decide(self, run: DecidingRun) -> ParkedResult:
+        """The same in a run that has claimed the flow."""
+        return self._discard(run) if self.discards else self._release(run)
 
-    @contextmanager
-    def _started(self) -> Iterator[tuple[StagedService, Plan, Claim]]:
-        env = self.env
-        check_parks(env.flow)
-        self._service = service = aggregation_of(env)
-        try:
-            service.start()
-            last, mine = service.last, service.claimed
-            if last is None or mine is None:
-                raise AssertionError("start() sets both")
-            yield service, last, mine
-        finally:
-            with suppress(ChainError):  # then the next run waits until the heartbeat has stopped
-                service.leave()
-
-    def _release(self, service: StagedService, last: Plan) -> ParkedResult:
+    def _release(self, run: DecidingRun) -> ParkedResult:
+        last = run.last
         check_caught_up(self.env.flow, last)
         records = Parking.of(last).records
         selected = can_be_released(last, self.selection)
         stuck = sum(map(self.selection, records)) - sum(map(self.selection, selected))
-        if not selected or self.stopped():
-            return ParkedResult(last.number, stuck=stuck, waiting=len(records))
-        feature = next(known for known in service.features.known if isinstance(known, ParkingInputs))
-        plan, tried, outputs = last.number, 0, 0
+        tried, outputs = 0, 0
         try:
             for places in _batches(selected):
                 if self.stopped():
                     break
-                feature.release = places
-                result = service.batch()
-                plan, tried, outputs = result.plan or plan, tried + len(places), outputs + result.outputs
+                run.feature.release = places
+                outputs += run.batch().outputs
+                tried += len(places)
         finally:
-            feature.release = ()
-        self.env.commits.settle()
-        waiting = 0 if service.last is None else len(Parking.of(service.last).records)
+            run.feature.release = ()
+        waiting = len(Parking.of(run.last).records)
         again = waiting - (len(records) - tried)
-        return ParkedResult(plan, tried - again, again, stuck, waiting, outputs)
+        return ParkedResult(run.last.number, tried - again, again, stuck, waiting, outputs)
 
-    def _discard(self, service: StagedService, last: Plan, mine: Claim) -> ParkedResult:
-        parking = Parking.of(last)
+    def _discard(self, run: DecidingRun) -> ParkedResult:
+        parking = Parking.of(run.last)
         gone = [place_of(record) for record in parking.records if self.selection(record)]
         if not gone or self.stopped():
-            return ParkedResult(last.number, waiting=len(parking.records))
-        ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
-        plan = plan_after(last, mine, self.env.clock.now_ms(), last.layout, ranges, last.marks)
+            return ParkedResult(run.last.number, waiting=len(parking.records))
         after = parking.without(gone, discarded=True)
         if len(after.discarded) > MAX_DISCARDED:
             raise ConfigurationError(
                 f"flow {self.env.flow.name!r}: {len(after.discarded)} records would be discarded. Expected at most {MAX_DISCARDED}: each "
                 "plan lists where they were read. Discard fewer, and release the others with code that ignores them"
             )
-        service.owned.apply_empty(plan.carried_from(last, (after,)).with_id(last))
-        return ParkedResult(plan.number, len(gone), waiting=len(after.records))
+        run.seal(after)
+        return ParkedResult(run.last.number, len(gone), waiting=len(after.records))
 
 
 def _batches(selected: Sequence[ParkedRecord]) -> Iterator[tuple[Place, ...]]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import groupby
-from typing import Protocol
 
 from sqe_chain.engines.task import not_ending
 from sqe_chain.envelope.marks import PartitionMarks
@@ -33,20 +32,6 @@ class LettersMade:
     outputs: list[Output]
     digest: str
     failed: dict[tuple[str, int, int], str]
-
-
-class Processing(Protocol):
-    """Makes what a release publishes of dead-letter records; the same each time."""
-
-    def __call__(
-        self,
-        flow: CompiledFlow,
-        letters: Sequence[Letter],
-        decision: Decision,
-        described: Mapping[str, TopicInfo],
-        /,
-    ) -> LettersMade:
-        """What they give; arguments as `process_letters`."""
 
 
 def process_letters(

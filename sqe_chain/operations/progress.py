@@ -74,7 +74,7 @@ def find_progress(
         ConfigurationError: it has never run with this store.
         StoreInconsistent: neither store nor Kafka knows what was published.
         PlanMismatch: a plan that the store has lost may have published on lanes that the flow has no longer.
-        ServiceStopped: the last plan releases parked records, and may be published in part.
+        ServiceStopped: the last plan releases failed records, and may be published in part.
     """
     name = env.flow.name
     every = [
@@ -103,7 +103,7 @@ def find_progress(
         )
     if base is not last and Parking.of(last).released:
         raise ServiceStopped(
-            f"flow {name!r}: plan {last.number} releases parked records, and a part of it may be published. Expected a finished plan. "
+            f"flow {name!r}: plan {last.number} releases failed records, and a part of it may be published. Expected a finished plan. "
             "Run the service once, which finishes it"
         )
     ends = {tp: planned.stop for tp, planned in base.ends().items() if tp[0] in infos}
@@ -121,7 +121,7 @@ def find_progress(
         reached=behind.reached or reached_at(base),
         heard=Rebuilding.of(last).heard,
         closes=replace(closes, done=before.done, published=max(before.done, before.published)),
-        parking=replace(Parking.of(last), released=()),
+        parking=replace(Parking.of(last), released=(), decided=None),
         recreated=recreated_since(last, infos) | {*last.layout.gone},
         lanes=known_lanes(name, last),
         begun=Begun.of(last),

@@ -205,10 +205,11 @@ class Rebuild:
         return lanes
 
     def _check_released(self, until: Offsets, progress: FlowProgress) -> None:
-        for topic, _, partition, offset in progress.parking.counted if self.republish else ():
+        publishes = self.republish and self.env.flow.outputs
+        for topic, _, partition, offset in progress.parking.counted if publishes else ():
             if until.get((topic, partition), 0) <= offset:
                 raise ConfigurationError(
-                    f"{topic}[{partition}]@{offset} was parked and released, so receivers know its outputs under another name, and would "
+                    f"{topic}[{partition}]@{offset} failed and was released, so receivers know its outputs under another name, and would "
                     "count them again. Expected --to after it with --republish. Give a later offset, or do without --republish"
                 )
 

@@ -1,4 +1,4 @@
-"""What stays skipped when a flow with stages is folded again: the inputs whose dead-letter records can be released."""
+"""What stays skipped when a flow with stages is folded again: the inputs whose dead-letter records were not released."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ MOST: Final = 10_000
 """Inputs that stay skipped: each plan lists where they were read."""
 
 
-def find_skipped(env: Environment, *, raw: bool = False) -> tuple[Place, ...]:
+def find_skipped(env: Environment) -> tuple[Place, ...]:
     """Where the inputs were read that a fold must skip, whatever the code is now.
 
-    A released one comes back as another record, so its original must not count, too; an open one may be released later. Inputs
-    without envelopes cannot be released: they count if the code of now can process them.
+    A released one counts at its place. An open one may be released later.
 
     Args:
         env: the flow and its ports.
-        raw: also inputs without envelopes.
 
     Raises:
         DeadLettersLost: retention has deleted dead-letter records, so it is not known which inputs were released.
@@ -31,12 +29,7 @@ def find_skipped(env: Environment, *, raw: bool = False) -> tuple[Place, ...]:
     flow = env.flow
     topic = flow.dead_letter_topic
     info = env.log.describe([topic]).get(topic) if flow.dead_letters else None
-    wanted = {
-        topic
-        for topic in flow.input_topics
-        if (node := flow.source_of[topic]) is not None and (raw or not node.raw)
-    }
-    if info is None or not wanted:
+    if info is None:
         return ()
     logs = read_failed_logs(env.ports.log, flow.declared_name, info)
     lost = sum(known.begin for known in logs)
@@ -52,12 +45,12 @@ def find_skipped(env: Environment, *, raw: bool = False) -> tuple[Place, ...]:
     places = {
         (letter.dead.topic, letter.dead.topic_id.hex(), letter.dead.partition, letter.dead.offset)
         for known in logs
-        for letter in known.letters.values()
-        if letter.dead.topic in wanted
+        for identity, letter in known.letters.items()
+        if known.status(identity) not in {"released", "releasing"} and letter.dead.topic in flow.input_topics
     }
     if len(places) > MOST:
         raise ConfigurationError(
-            f"flow {flow.name!r} has skipped {len(places)} inputs whose dead-letter records can be released. Expected at most {MOST}, to "
-            "fold it again: each plan lists where they were read. Give the flow another name"
+            f"flow {flow.name!r} has skipped {len(places)} inputs that were not released. Expected at most {MOST}, to fold it again: each "
+            "plan lists where they were read. Release some of them with code that ignores them, or give the flow another name"
         )
     return tuple(sorted(places))

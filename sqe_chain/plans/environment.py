@@ -142,11 +142,13 @@ class Role:
         owner: who this run is (JSON), for the claim.
         refold: fold this again, and then end; None: go on.
         only_recovers: finish what is unfinished, and nothing else.
+        decides: decide about failed records, and nothing else.
     """
 
     owner: str = "{}"
     refold: Refold | None = None
     only_recovers: bool = False
+    decides: bool = False
 
 
 @dataclass(slots=True)

@@ -146,21 +146,33 @@ class Processor:
         if report.broken:
             raise PoisonError(report.broken[0])
         exclusions = (*candidates.known.values(), *report.excluded)
-        read = report.fresh
-        self._skip_limit.check(env.flow.name, exclusions, read)
+        limit = self._check_limit(batch, exclusions, report.fresh)
         if len(exclusions) > max(MAX_EXCLUSIONS, len(batch.part.ranges)):
             raise TooManyForOnePlan
-        self._skip_limit = self._skip_limit.after(len(exclusions), read)
+        self._skip_limit = limit
         self._careful_batches = CAREFUL_BATCHES if candidates.known else max(0, self._careful_batches - 1)
-        # Fetches carry no topic ids. If the ids are the same before and after, what was read in between is of these topics.
-        unneeded = self._features.unneeded(batch.before, batch.infos)
-        ranges = [planned for planned in batch.part.ranges if planned.reads or planned.topic not in unneeded]
-        now = env.log.topic_ids({planned.topic for planned in ranges})
-        for planned in ranges:
-            same_inputs.check_same_id(planned, now.get(planned.topic))
+        self._check_topics(batch)
         for text in report.notices:
             env.emit(Notice(text))
         return report, (*(batch.part.sealed or ()), *exclusions)
+
+    def _check_limit(self, batch: Batch, exclusions: Sequence[Exclusion], read: int) -> SkipLimit:
+        """Check that the batch does not skip too much; gives the limit after it."""
+        if Releasing in batch.part.notes:  # what fails again has been skipped before
+            return self._skip_limit
+        self._skip_limit.check(self._env.flow.name, exclusions, read)
+        return self._skip_limit.after(len(exclusions), read)
+
+    def _check_topics(self, batch: Batch) -> None:
+        """Check that no topic was created again while it was read.
+
+        Fetches carry no topic ids. If the ids are the same before and after, what was read in between is of these topics.
+        """
+        unneeded = self._features.unneeded(batch.before, batch.infos)
+        ranges = [planned for planned in batch.part.ranges if planned.reads or planned.topic not in unneeded]
+        now = self._env.log.topic_ids({planned.topic for planned in ranges})
+        for planned in ranges:
+            same_inputs.check_same_id(planned, now.get(planned.topic))
 
     def attempt(
         self, batch: Batch, exclusions: Sequence[Exclusion], *, candidates: Sequence[Exclusion] = ()

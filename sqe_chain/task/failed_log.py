@@ -56,7 +56,7 @@ class Decision:
     @property
     def suffix(self) -> str:
         """What the names of outputs have at their ends, so that they have lanes of their own."""
-        return f"/released.{self.by}"
+        return suffix_of(self.by)
 
     def output(self, topic: str, partition: int) -> Output:
         """The record to append to their partition."""
@@ -70,6 +70,11 @@ class Decision:
             value |= {"digest": self.digest, "clock_ms": self.clock_ms}
         data = json.dumps(value, separators=(",", ":")).encode()
         return topic, partition, None, data, [(DECISION, self.kind.encode())], 0
+
+
+def suffix_of(release: str) -> str:
+    """What the names of outputs have at their ends, so that those of a release have lanes of their own."""
+    return f"/released.{release}"
 
 
 def parse_decision(message: Message) -> Decision | None:

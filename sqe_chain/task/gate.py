@@ -79,6 +79,16 @@ class Gate:
         limit_ms = -(1 << 63) if self.until is None else self.until.limit_ms(self.topic, self.partition)
         object.__setattr__(self, "_limit_ms", limit_ms)
 
+    @property
+    def late_ms(self) -> int:
+        """The place of a late input: just before the frontier of the batch before."""
+        return self._least_ms
+
+    @property
+    def limit_ms(self) -> int:
+        """The last place that the batch takes."""
+        return self._limit_ms
+
     def take(self, facts: TimeFacts, times: EventTimes, known: Container[int] = ()) -> dict[int, int]:
         """Decide about messages that were read, and note in `times` what waits.
 

@@ -18,6 +18,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Context, Origin, TopicIdPartition
 from sqe_chain.flow.units import UnitRun
 from sqe_chain.ports import Message, Output
+from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.task.collector import Collector
 from sqe_chain.task.compiler import Compiler
 from sqe_chain.task.dead_letters import dead_letter
@@ -85,16 +86,15 @@ class SourcePartition:
         self.outputs: list[Output] = []
         self._times: SourceTimes | None = None
         self._gate: Gate | None = None
+        taking = job.sections.find(Taking)
         if portion.times is not None and not portion.parked:
             guard, times = guard_of(flow), portion.times.copy(clock_ms=job.clock_ms)
             since = read.start if portion.since is None else portion.since
             self._times = SourceTimes(times, self.node, guard, since, at_end=portion.at_end)
-            taking = job.sections.find(Taking)
-            if taking is not None and self.node.topics[0] in flow.gated:
-                # A static table has no times: in each batch its changes come before all values.
-                before = None if self.node.static else taking.before
-                last = None if self.node.static else taking.last
-                self._gate = Gate(read.topic, read.partition, before, taking.frontier, guard, last)
+            if taking is not None:
+                self._gate = self._gate_of(taking, guard)
+        elif taking is not None:  # what was skipped and is released is late
+            self._gate = self._gate_of(taking, None)
         # An attempt that fails must leave the plan's marks as they are.
         self.marks = marks = portion.marks.copy()
         marks.compacted, marks.max_lanes = read.topic in job.compacted, flow.max_lanes
@@ -120,10 +120,34 @@ class SourcePartition:
     def due(self, messages: Iterable[Sequence[Message]]) -> Iterator[Records]:
         """What the batch takes of its range, block by block; see `sqe_chain.task.gate`."""
         blocks = map(self._seen, filter(None, messages))
-        if self._gate is None or self._times is None:
+        if self._gate is None:
             return blocks
+        if self._times is None:
+            return map(partial(self._placed_late, self._gate), blocks)
         since = self._portion.since or 0
         return taken_by_time(list(blocks), self._times, self._gate, self._deciding, since, self._given_times)
+
+    def _gate_of(self, taking: Taking, guard: JumpGuard | None) -> Gate | None:
+        """The gate; None: no stage takes this source's records in the order of their times."""
+        if self.node.topics[0] not in self.flow.gated:
+            return None
+        # A static table has no times: in each batch its changes come before all values.
+        before = None if self.node.static else taking.before
+        last = None if self.node.static else taking.last
+        return Gate(self.tp.topic, self.tp.partition, before, taking.frontier, guard, last)
+
+    def _placed_late(self, gate: Gate, records: Records) -> Records:
+        records.place(dict.fromkeys(range(len(records.messages)), gate.late_ms))
+        self._end.late = True
+        return records
+
+    def _refuse_early(self, gate: Gate, records: Records, values: Sequence[Any]) -> Sequence[Any]:
+        """Let those fail again that are released before event time has come to them: they cannot wait in the log any more."""
+        for number, at_ms in zip(records.inputs, records.times_of(records.inputs), strict=True):
+            if at_ms > gate.limit_ms and number not in records.failures:
+                text = f"its event time, {at_ms} ms, lies after what the flow has reached. Expected a release after that"
+                self._note(records, number, PoisonError(text))
+        return self._drop_failed(records, values) if records.failures else values
 
     def _seen(self, block: Sequence[Message]) -> Records:
         records = self._deciding.records_of(block)
@@ -229,6 +253,8 @@ class SourcePartition:
             give_times(self.node, self.node.timestamp, records, values, self._now_ms, failed)
             if records.failures:
                 values = self._drop_failed(records, values)
+        if self._gate is not None and self._times is None and not self.node.static:
+            values = self._refuse_early(self._gate, records, values)
         self._run(records.inputs, values, records.keys, records.paths, failed)
         if self._following is not None:
             self._follow(records, self._following)
@@ -346,10 +372,12 @@ class SourcePartition:
         self._leave_out(origin, why)
 
     def _leave_out(self, origin: Origin, exclusion: Exclusion) -> None:
-        if exclusion.policy == "park" and origin.message is not None:
+        # What fails again when it is released is kept where it is kept: no second dead-letter record is made of it.
+        again = bool(self._portion.parked)
+        if origin.message is not None and (again or exclusion.policy == "park"):
             readable = bool(origin.position)
             self._end.parked.append(ParkedRecord.of(self.tp, origin.message, exclusion, readable=readable))
-        if exclusion.policy != "dead_letter" or origin.message is None:
+        if again or exclusion.policy != "dead_letter" or origin.message is None:
             return
         number = -1 if self._portion.failed < 0 else self._portion.failed + self._end.failed
         letter = dead_letter(self.flow, origin, exclusion, number, unsure=self._portion.unsure)

@@ -280,4 +280,4 @@ def test_a_replay_that_an_older_version_has_not_finished_is_finished_by_it(actio
 def test_a_flow_with_plans_has_another_way() -> None:
     cleaning = Cleaning("bee")
     with pytest.raises(ConfigurationError, match="'totals' keeps plans"):
-        FailedLetters(cleaning.receiver.flow, cleaning.sender.log, lambda: 7, str)
+        FailedLetters(cleaning.receiver.flow, cleaning.sender.log, lambda: 7, str).release()

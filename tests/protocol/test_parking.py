@@ -350,7 +350,7 @@ def test_what_was_released_is_not_published_again_under_its_first_name() -> None
     world.fix()
     world.release()
     world.check()
-    with pytest.raises(ConfigurationError, match="was parked and released"):
+    with pytest.raises(ConfigurationError, match="failed and was released"):
         world.parks.rebuild({("words", 0): 0, ("words", 1): 0}, republish=True)
     world.check()
     world.parks.rebuild({("words", 0): 0, ("words", 1): 0})

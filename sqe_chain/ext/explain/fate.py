@@ -187,7 +187,7 @@ class _Search:
                         f"It has no value, and the source skips such records (nulls={source.nulls!r}).",
                     )
                 return self.fate("skipped", f"It cannot be read as an envelope: {error}")
-        fate = self._parked() or self._excluded() or self._in_dead_letters()
+        fate = self._parked() or self._in_dead_letters() or self._excluded()
         if fate is None and (original := self._original()) is not None:
             reason = f"It repeats {name_of(original)}, which was read before it."
             fate = self.fate("replay", reason, original)
@@ -217,16 +217,21 @@ class _Search:
         return None
 
     def _in_dead_letters(self) -> Fate | None:
-        """That the flow has skipped the record, by its dead-letter topic: plans of that time are not kept any more."""
+        """That the flow has skipped the record, by its dead-letter topic, which knows what became of it since."""
         flow = self.env.flow
         info = self.env.log.describe([flow.dead_letter_topic]).get(flow.dead_letter_topic)
         for known in () if info is None else read_failed_logs(self.env.ports.log, flow.declared_name, info):
             for identity, letter in known.letters.items():
                 dead = letter.dead
                 if (dead.topic, dead.partition, dead.offset) == self.place:
+                    status, why = known.status(identity), f"{dead.error}: {dead.text}"
+                    if status == "released":
+                        return self.fate(
+                            "counted",
+                            f"The flow skipped it first ({why}), and counted it when it was released.",
+                        )
                     return self.fate(
-                        "skipped",
-                        f"The flow skipped it: {dead.error}: {dead.text} Its dead-letter record is {known.status(identity)}.",
+                        "skipped", f"The flow skipped it: {why} Its dead-letter record is {status}."
                     )
         return None
 

@@ -263,9 +263,7 @@ class Replay:
         rebuilding = rebuilding_up_to(plan)
         known = Begun.of(plan).marks if self.since is None else {}
         marks = Begun({tp: known[tp] for tp in known if starts.get(tp, 0) == begun.get(tp, 0)})
-        # A rebuild counts what has no envelopes and fails no more; before the first one, what was skipped is not counted.
-        rebuilt = any(stored != env.flow.name for stored in plan.layout.stored_in().values())
-        parking = replace(Parking.of(plan), records=(), skipped=find_skipped(env, raw=not rebuilt))
+        parking = replace(Parking.of(plan), records=(), released=(), decided=None, skipped=find_skipped(env))
         sections = encoded_sections(rebuilding, replace(closes, done=0), marks, parking)
         return Refold(number, starts, until, sections)
 

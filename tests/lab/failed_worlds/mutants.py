@@ -80,11 +80,6 @@ def _under_another_name(flow: Any, letters: Any, decision: Decision, described: 
     return type(made)(made.outputs, "", made.failed)
 
 
-def _renaming(self: FailedLetters) -> None:
-    if self.process is process_letters:  # of a flow without plans
-        self.process = _under_another_name
-
-
 def _as_if_new(*args: Any, **named: Any) -> Portion:
     return Portion(*args, **{**named, "published": 0})
 
@@ -105,7 +100,7 @@ MUTANTS: Final[dict[str, tuple[str, Callable[[], Any]]]] = {
     ),
     "id_by_time": (
         "a repeated release gets other lanes",
-        lambda: patch.object(FailedLetters, "__post_init__", _renaming),
+        lambda: patch("sqe_chain.operations.failed_letters.process_letters", _under_another_name),
     ),
     "same_lane": (
         "a release publishes on the lanes of the flow itself",

@@ -91,7 +91,7 @@ def test_a_flow_that_has_to_catch_up_reports_it(
     before = totals(log)
     refused = command("announce", "cli_flows:counts", *where)
     assert refused.exit_code == 3
-    assert "Run the service until it has caught up, then `sqe-chain announce`" in " ".join(
+    assert "Run the service until it has caught up, then this command again" in " ".join(
         refused.stderr.split()
     )
     done = command("rebuild", "cli_flows:counts", *where, "--engine", "inprocess", "--announce")
