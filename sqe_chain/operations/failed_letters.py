@@ -59,7 +59,7 @@ class LettersReleased:
     failed: Mapping[tuple[str, int, int], str]
 
 
-class DecidingRun(Protocol):
+class Decider(Protocol):
     """A run of a flow with plans that decides about its dead-letter records. It has claimed the flow, so no other one decides."""
 
     def reason_stuck(self, letter: Letter) -> str:
@@ -90,7 +90,7 @@ class FailedLetters:
     now_ms: Callable[[], int]
     new_name: Callable[[], str]
     stopped: Callable[[], bool] = lambda: False
-    plans: DecidingRun | None = None
+    plans: Decider | None = None
     _made: dict[str, LettersMade] = field(default_factory=dict)
 
     def list(self) -> Iterator[FailedRecord]:

@@ -1,7 +1,7 @@
 """A chain of services whose middle one sends words that fail to its dead-letter topic, and what a naive count makes of them.
 
 Every word comes once. The count knows no plans, marks or lanes. It asks the list of failed records what became of those that have
-failed, and expects every other word that was read exactly once, in every state and at a receiver of everything.
+failed. Every other word that was read must be there once, in every state and at a receiver of everything.
 """
 
 from __future__ import annotations
