@@ -146,8 +146,8 @@ def release_records(
 ) -> None:
     """Let failed records count with the present code, each once. Without options all that are still to decide.
 
-    Stop the service first if the flow has stages: the command claims the flow. What fails again stays as it is. You may kill the
-    command and run it again.
+    Stop the service first if the flow has stages: the command claims the flow, and waits while another run has it. What fails again
+    stays as it is. You may kill the command and run it again.
     """
     flow, selection = load_flow(target), narrowing.selection(places)
     with _working(flow, operation, engine.choice() if flow.keeps_plans else None) as work:
@@ -188,7 +188,7 @@ def discard_records(
 ) -> None:
     """Let failed records never count. Without options all that are still to decide.
 
-    Stop the service first if the flow has stages: the command claims the flow. What waits behind a discarded record stays parked, unless it is selected
+    Stop the service first if the flow has stages: the command claims the flow, and waits while another run has it. What waits behind a discarded record stays parked, unless it is selected
     too. Dead-letter records stay in their topic, and list still shows them.
     """
     flow, selection = load_flow(target), narrowing.selection(places)
