@@ -136,6 +136,15 @@ def as_json(data: bytes | None) -> object:
     return {"hex": data.hex()} if text is None else text
 
 
+def key_as_json(key: bytes | None) -> object:
+    """A key for JSON, so that commands and addresses find this one by it. A text that would be read as bytes is given as bytes.
+
+    >>> key_as_json(b"robot-7"), key_as_json(b"0x41"), key_as_json(None)
+    ('robot-7', {'hex': '30783431'}, None)
+    """
+    return {"hex": key.hex()} if key is not None and key.startswith(b"0x") else as_json(key)
+
+
 def utc(at_ms: int, digits: str = "milliseconds") -> str:
     """A date and time in UTC as ISO 8601 writes it; a time outside Python's calendar as a number of milliseconds.
 

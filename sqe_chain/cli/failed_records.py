@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, get_args
 
 from rich.table import Column
 
-from sqe_chain.cli.console import ERR, as_json, print_json, print_table, utc
+from sqe_chain.cli.console import ERR, key_as_json, print_json, print_table, utc
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.values import moment_ms, place_named
 from sqe_chain.errors import ConfigurationError
@@ -80,7 +80,7 @@ def shown_record(record: FailedRecord) -> dict[str, Any]:
         "read_at": str(record),
         "state": record.status,
         "time_ms": None if record.time_ms < 0 else record.time_ms,
-        "key": as_json(record.key),
+        "key": key_as_json(record.key),
         "error": record.error,
         "text": record.text,
     }

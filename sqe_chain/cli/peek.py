@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as Protobuf
 from rich.text import Text
 
-from sqe_chain.cli.console import OUT, as_json, print_json, utc
+from sqe_chain.cli.console import OUT, as_json, key_as_json, print_json, utc
 from sqe_chain.cli.loading import load_module
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import JsonOption, Kafka, command
@@ -25,7 +25,7 @@ from sqe_chain.codecs.protobuf import use_numbers
 from sqe_chain.envelope.message import Envelope, read
 from sqe_chain.errors import ConfigurationError, EnvelopeError
 from sqe_chain.errors.safe_text import one_line
-from sqe_chain.flow.stored import readable
+from sqe_chain.flow.stored import readable, readable_key
 from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
 from sqe_chain.ports.log import shown_place
 from sqe_chain.runtime.connecting import open_log
@@ -114,7 +114,7 @@ def _as_object(message: Message) -> dict[str, object]:
         "partition": message.partition(),
         "offset": message.offset(),
         "timestamp_ms": message.timestamp()[1],
-        "key": as_json(message.key()),
+        "key": key_as_json(message.key()),
         "headers": [[name, as_json(value)] for name, value in message.headers() or ()],
     }
     dead = parse_dead_letter(message)
@@ -127,7 +127,7 @@ def _as_object(message: Message) -> dict[str, object]:
     content = {
         "event_id": envelope.event_id.hex(),
         "timestamp_ms": envelope.timestamp_ms,
-        "key": as_json(envelope.key),
+        "key": key_as_json(envelope.key),
         "type": envelope.type,
         "payloads": [_payload(envelope.type, payload) for payload in envelope.payloads],
         "lane": f"{envelope.lane:016x}",
@@ -172,7 +172,7 @@ def _as_text(message: Message) -> Text:
     shown = Text.assemble(
         (shown_place(message), "bold cyan"),
         f"  {utc(message.timestamp()[1])}",
-        "  no key" if key is None else f"  key {readable(key)}",
+        "  no key" if key is None else f"  key {readable_key(key)}",
     )
     dead = parse_dead_letter(message)
     if dead is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqe_chain.cli.console import as_json
+from sqe_chain.cli.console import key_as_json
 from sqe_chain.codecs import Codec, Field
 from sqe_chain.codecs.text import parse_float, parse_int
 from sqe_chain.errors import ConfigurationError
@@ -54,7 +54,7 @@ def line_of(stored: StoredState, codec: Codec[Any]) -> dict[str, Any]:
     if stored.span is not None:
         window = {"start_ms": stored.span.start_ms, "end_ms": stored.span.end_ms, "final": stored.final}
     state = None if stored.state is None else codec.to_json(stored.state)
-    return {"key": as_json(stored.key), **window, "state": state}
+    return {"key": key_as_json(stored.key), **window, "state": state}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import typer
 from rich.table import Column
 from rich.text import Text
 
-from sqe_chain.cli.console import ERR, OUT, as_json, print_json, print_table, utc
+from sqe_chain.cli.console import ERR, OUT, key_as_json, print_json, print_table, utc
 from sqe_chain.cli.files import with_counter
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, JsonOption, LimitOption, Stores, command
@@ -25,7 +25,7 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.features.event_times import NOTHING
 from sqe_chain.features.holding import WaitingInputs, waiting_in
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.flow.stored import StoredState, readable
+from sqe_chain.flow.stored import StoredState, readable, readable_key
 from sqe_chain.runtime.connecting import open_stores
 from sqe_chain.runtime.states import Rows, States, stage_named, stored_rows
 
@@ -113,9 +113,9 @@ def _show_rows(rows: Rows, *, as_lines: bool) -> None:
     """Print the rows of a filter; their format is in proto/sqe_chain/v1/filters.proto and windows.proto."""
     for row, content in rows:
         if as_lines:
-            print_json({"row": as_json(row), "hex": None if content is None else content.hex()})
+            print_json({"row": key_as_json(row), "hex": None if content is None else content.hex()})
         else:
-            OUT.print(f"{readable(row)}: {'none' if content is None else f'{len(content)} bytes'}")
+            OUT.print(f"{readable_key(row)}: {'none' if content is None else f'{len(content)} bytes'}")
 
 
 def _show(node: StageNode, codec: Codec[Any], states: Iterator[StoredState], limit: int) -> None:
@@ -130,7 +130,7 @@ def _show(node: StageNode, codec: Codec[Any], states: Iterator[StoredState], lim
             plain = codec.to_json(stored.state)
             values = [_cell(field, stored.state, plain) for field in fields]
         span = [*map(_utc, stored.span), "final" if stored.final else "open"] if stored.span else []
-        rows.append([readable(stored.key), *span, *values])
+        rows.append([readable_key(stored.key), *span, *values])
     if not print_table(("key", *window, *(field.name for field in fields)), rows):
         ERR.print(f"stage {node.name!r} has no such states")
     if next(states, None) is not None:

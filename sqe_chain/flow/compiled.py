@@ -168,6 +168,16 @@ class CompiledFlow:
             raise AssertionError(f"{node.declared_at}: no stage")  # noqa: TRY004 - ours, no user can cause it
         return node
 
+    def giving_later_before(self, node: Node) -> list[str]:
+        """The stages before a node that may give later what they make of an input; see `StageTraits.gives_later`."""
+        names, ahead = set[str](), list(node.parents)
+        while ahead:
+            before = self.nodes[ahead.pop()]
+            ahead += before.parents
+            if isinstance(before, StageNode) and before.traits.gives_later:
+                names.add(before.name)
+        return sorted(names)
+
     def renamed(self, name: str) -> Self:
         """The same flow under another name: another writer, with states of its own."""
         check_name("flow", name, "renamed")

@@ -197,6 +197,8 @@ class StageTraits:
         has_views: whether some of its rows can be shown to other programs (`StageKind.shown_in`), though not by key.
         apart: whether several readers, each with its own input partitions, can run it without knowing of each other.
         ticks: whether its work has to do when the batch's clock reaches a moment, though no unit has come; see `StageWork.tick`.
+        gives_later: whether what it gives for an input may come with a later batch: when a window ends, a partner comes, or a timer
+            goes off. So no offset shows when the stages after it have counted that input.
         windowed: whether a key has a state for each window of event time.
         reversible: whether it can revert the changes of an input that fails. After a stage that cannot, such an input is skipped
             without being retried alone.
@@ -222,6 +224,7 @@ class StageTraits:
     has_views: bool = False
     apart: bool = False
     ticks: bool = False
+    gives_later: bool = True
     windowed: bool = False
     reversible: bool = False
     sides: tuple[Side, ...] = ()

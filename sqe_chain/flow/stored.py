@@ -8,6 +8,8 @@ from sqe_chain.errors import ChangedType, text_of
 from sqe_chain.errors.outage import raise_outage
 
 _LONGEST_NAME: Final = 60
+HEXADECIMAL: Final = "0x"
+"""What a key begins with that is given as hexadecimal digits."""
 """Bytes of a key that a text names."""
 
 
@@ -79,3 +81,13 @@ def readable(data: bytes) -> str:
     """
     text = printable_text(data)
     return f"0x{data.hex()}" if text is None else text
+
+
+def readable_key(key: bytes) -> str:
+    """A key as text. A command that gets this text means this key: what follows ``0x`` is always hexadecimal.
+
+    >>> readable_key(b"robot-7"), readable_key(bytes([0, 255])), readable_key(b"0x41")
+    ('robot-7', '0x00ff', '0x30783431')
+    """
+    text = readable(key)
+    return f"{HEXADECIMAL}{key.hex()}" if text.startswith(HEXADECIMAL) else text

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.flow.stored import readable
-
-_HEXADECIMAL = "0x"
+from sqe_chain.flow.stored import HEXADECIMAL, readable, readable_key
 
 
 def matches(text: str, pattern: str) -> bool:
@@ -29,14 +27,13 @@ def listed_key(key: bytes) -> str:
     >>> listed_key(b"robot-7"), listed_key(bytes([0, 255])), listed_key(b"0x1"), listed_key(b"")
     ('robot-7', '0x00ff', '0x307831', '0x')
     """
-    text = readable(key)
-    plain = text and not text.startswith(_HEXADECIMAL) and not set("*?") & set(text)
-    return text if plain else f"{_HEXADECIMAL}{key.hex()}"
+    text = readable_key(key)
+    return text if text and not set("*?") & set(text) else f"{HEXADECIMAL}{key.hex()}"
 
 
 def key_matches(key: bytes, pattern: str) -> bool:
     """Whether a key matches a pattern. One that begins with ``0x`` is for the keys that lists show so, others are for the text."""
-    if pattern.startswith(_HEXADECIMAL):
+    if pattern.startswith(HEXADECIMAL):
         return matches(listed_key(key), pattern.lower())
     return matches(readable(key), pattern)
 

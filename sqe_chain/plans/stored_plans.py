@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from sqe_chain.errors import ConfigurationError, StoreInconsistent
+from sqe_chain.errors import RESTORE_OR_REBUILD, ConfigurationError, StoreInconsistent
 from sqe_chain.plans.plan import Plan, Section
-from sqe_chain.ports import Home
+from sqe_chain.ports import Home, Locations
 
 
 class StoredPlans(Protocol):
@@ -18,6 +18,9 @@ class StoredPlans(Protocol):
 
     def plan(self, flow: str, number: int) -> bytes | None:
         """See `StateStore.plan`."""
+
+    def locations(self, flow: str) -> Locations | None:
+        """See `StateStore.locations`."""
 
 
 def read_plan(store: StoredPlans, flow: str, number: int) -> Plan | None:
@@ -44,10 +47,15 @@ def plan_of_a_run(store: StoredPlans, flow: str) -> Plan:
 
     Raises:
         ConfigurationError: the flow has not run with this store.
-        StoreInconsistent: its last plan is missing.
+        StoreInconsistent: its last plan is missing, or what names it.
         Unavailable: the store does not answer.
     """
     stored, _ = store.home(flow)
+    if stored is None and store.locations(flow) is not None:
+        raise StoreInconsistent(
+            f"flow {flow!r}: the metadata store has no record of its last plan, though it has states of it. It has lost that record: "
+            f"{RESTORE_OR_REBUILD}"
+        )
     if stored is None or stored.number < 0:
         raise never_run(flow)
     plan = read_plan(store, flow, stored.number)

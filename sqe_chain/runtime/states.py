@@ -21,6 +21,7 @@ from sqe_chain.errors import (
     PoisonError,
     StoreInconsistent,
     Unavailable,
+    text_of,
 )
 from sqe_chain.errors.outage import raise_outage
 from sqe_chain.flow import Flow
@@ -132,10 +133,16 @@ def location_of(store: StateStore, flow: str, stage: str) -> Location:
 
     Raises:
         ConfigurationError: the flow, or the stage, has not run with this store yet.
+        Unavailable: the flow has run, and its locations are gone or not yet written.
     """
     known = store.locations(flow)
     if known is None:
-        raise never_run(flow)
+        home, _ = store.home(flow)
+        if home is None or home.number < 0:
+            raise never_run(flow)
+        raise Unavailable(
+            f"flow {flow!r} has run with this store, and the store does not have where its states are. Start the service: it writes it"
+        )
     if stage not in known.stages:
         raise ConfigurationError(
             f"flow {flow!r} has not run with stage {stage!r} yet. Run it with this stage"
@@ -235,8 +242,7 @@ class States(Mapping[Key, Any]):
             if data is None:
                 yield StoredState(name, None)
                 continue
-            with _decoding(name, self._node.name, self._flow.name, self._codec.type_name):
-                states = list(self._node.stage_kind.states_in(name, data))
+            states = states_in_row(self._node, self._flow.name, name, data)
             yield from (state for state in states if not keys or state.key in keys)
 
     def _check_no_windows(self) -> None:
@@ -291,6 +297,18 @@ def stored_rows(
         yield from stage.scan(keys)
 
 
+def states_in_row(stage: StageNode, flow: str, row: bytes, content: bytes) -> list[StoredState]:
+    """The states in a stored row of a stage that has a codec.
+
+    Raises:
+        StoreInconsistent: they cannot be decoded.
+        Unavailable: the codec could not reach what it needs.
+    """
+    type_name = "" if stage.codec is None else stage.codec.type_name
+    with _decoding(row, stage.name, flow, type_name):
+        return list(stage.stage_kind.states_in(row, content))
+
+
 @contextmanager
 def _decoding(key: Key, stage: str, flow: str, type_name: str) -> Iterator[None]:
     try:
@@ -298,7 +316,8 @@ def _decoding(key: Key, stage: str, flow: str, type_name: str) -> Iterator[None]
     except Exception as error:
         raise_outage(error, f"the state of key {key!r} in stage {stage!r} of flow {flow!r}")
         raise StoreInconsistent(
-            f"the state of key {key!r} in stage {stage!r} of flow {flow!r} cannot be decoded: {error}. Expected a {type_name}"
+            f"the state of key {key!r} in stage {stage!r} of flow {flow!r} cannot be decoded: {text_of(error).rstrip('.')}. Expected a "
+            f"{type_name}. Fold the states again: sqe-chain rebuild"
         ) from error
 
 

@@ -55,6 +55,7 @@ class AggregateKind(StageKind):
             needs_key=True,
             maker=self.fold.function,
             states_by_key=True,
+            gives_later=False,
             reversible=True,
             sides=("changes",),
         )

@@ -26,7 +26,7 @@ from sqe_chain.flow.stage_kind import STANDARD, StageTraits
 from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.identity import Identity, by_key, by_key_and
 from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict, dropped
-from sqe_chain.stages.record_work import FILTER, RecordFunctions, id_of
+from sqe_chain.stages.record_work import FORWARDING, RecordFunctions, id_of
 from sqe_chain.stages.stream_time import Held, JumpGuard
 from sqe_chain.stages.timed_stage import RememberingStage, RuleKind
 from sqe_chain.stages.timetable import bucket_length
@@ -234,7 +234,7 @@ class DeduplicateKind(RuleKind[Deduplicate]):
     def traits(self) -> StageTraits:
         by_value = "deduplicate_by_key_value" if self.id else "deduplicate_by_key"
         return replace(
-            FILTER,
+            FORWARDING,
             method="deduplicate" if self.by_id else by_value,
             order="times",
             spread="id" if self.by_id else "key",

@@ -23,7 +23,7 @@ from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.identity import Identity, by_key
 from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict, dropped
-from sqe_chain.stages.record_work import FILTER
+from sqe_chain.stages.record_work import FORWARDING
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timed_stage import MONTH_GUARD, RememberingStage, RuleKind
 from sqe_chain.stages.windowing import Calendar, Sessions, Tumbling, bucket_of, closes_ms, joined, touching
@@ -198,4 +198,4 @@ class DistinctKind(RuleKind[Distinct]):
 
     @property
     def traits(self) -> StageTraits:
-        return replace(FILTER, order="times", guard=self.time_guard)
+        return replace(FORWARDING, order="times", guard=self.time_guard)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 from sqe_chain._proto.dropped_pb2 import Dropped
@@ -83,6 +83,8 @@ class RecordFunctions:
 
 FILTER: Final = StageTraits(called="filter", sides=("dropped",), gives_fresh=True)
 """Of kinds that forward records as they came, or drop them."""
+FORWARDING: Final = replace(FILTER, gives_later=False)
+"""Of those that do so in the batch in which a record came."""
 
 
 class RecordKind(StageKind, Generic[Stage]):

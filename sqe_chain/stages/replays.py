@@ -45,7 +45,7 @@ from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.provenance import input_row, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Spot, Verdict, dropped
-from sqe_chain.stages.record_work import FILTER
+from sqe_chain.stages.record_work import FORWARDING
 from sqe_chain.stages.timed_stage import RuleKind
 
 EXPIRY_MS: Final = 2 * DAY_MS
@@ -245,7 +245,7 @@ class ReplaysKind(RuleKind[SqeReplays]):
 
     name = "replays"
     rule = SqeReplays
-    traits = replace(FILTER, method="drop_replays", order="times", spread="partition")
+    traits = replace(FORWARDING, method="drop_replays", order="times", spread="partition")
 
     expiry_ms: int
     compat: Any = None

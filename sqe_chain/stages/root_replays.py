@@ -51,7 +51,7 @@ from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.provenance import is_sibling, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict, dropped
-from sqe_chain.stages.record_work import FILTER
+from sqe_chain.stages.record_work import FORWARDING
 from sqe_chain.stages.timed_stage import RuleKind
 
 MAX_ROOTS: Final = 64
@@ -163,6 +163,6 @@ class RootsKind(RuleKind[RootReplays]):
 
     name = "roots"
     rule = RootReplays
-    traits = replace(FILTER, method="drop_replays", order="times", needs_root=True)
+    traits = replace(FORWARDING, method="drop_replays", order="times", needs_root=True)
 
     compat: Any = None

@@ -58,7 +58,7 @@ from sqe_chain.stages.identity import rows_of
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.provenance import input_row, is_sibling, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict, dropped
-from sqe_chain.stages.record_work import FILTER, Extract, RecordFunctions
+from sqe_chain.stages.record_work import FORWARDING, Extract, RecordFunctions
 from sqe_chain.stages.timed_stage import RuleKind
 
 Extractor = Callable[[Record], int | None]
@@ -328,7 +328,7 @@ class SequencesKind(RuleKind[StaleSequences]):
 
     @property
     def traits(self) -> StageTraits:
-        return replace(FILTER, method="drop_stale", order="times", spread=self.scope)
+        return replace(FORWARDING, method="drop_stale", order="times", spread=self.scope)
 
     def wrapped(self, function: DeclaredFunction, functions: RecordFunctions) -> Extract:
         return functions.of(function, catch=True)  # `malformed` decides what becomes of what it raises

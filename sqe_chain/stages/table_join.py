@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -25,7 +25,7 @@ from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import check_bool, check_duration
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_callable, truth
-from sqe_chain.flow.stage_kind import MATCHED, STANDARD, UNMATCHED, StageTask, StageWork
+from sqe_chain.flow.stage_kind import MATCHED, STANDARD, UNMATCHED, StageTask, StageTraits, StageWork
 from sqe_chain.flow.table import RowTable
 from sqe_chain.flow.units import NUMBERS, Unit, UnitRun
 from sqe_chain.stages.joining import JOINED, How, Join, JoinKind
@@ -268,6 +268,10 @@ class TableJoinKind(JoinKind):
     deleted: DeclaredFunction | None = None
     history_ms: int = 0
     static: bool = False
+
+    @property
+    def traits(self) -> StageTraits:
+        return replace(super().traits, gives_later=False)
 
     def check(self, where: str, *, dead_letters: bool) -> None:
         if self.static and (self.history_ms or self.guard != STANDARD):

@@ -54,6 +54,7 @@ class TimersKind(TimedKind[TimedAggregate[Any]]):
             gives_fresh=True,
             gives_outputs=True,
             ticks=self.on_timer is not None,
+            gives_later=self.on_timer is not None,
             sides=("changes",),
         )
 

@@ -14,7 +14,7 @@ from sqe_chain.ext.explain.replaying import Missing
 from sqe_chain.ext.explain.trace import check_cells, trace
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.plans.environment import Environment
-from sqe_chain.runtime.states import location_of
+from sqe_chain.runtime.states import location_of, states_in_row
 
 _MORE = 4
 """State partitions are read until this many times the sample has been seen."""
@@ -99,7 +99,7 @@ def audit(
     wrong = sorted(
         {*result.different, *(compare(suspects, with_records=False).different if suspects else ())}
     )
-    first = dict.fromkeys(elsewhere, "it is stored in a cell in which nobody looks for it")
+    first = dict.fromkeys(elsewhere, "it is stored in a state partition in which nobody looks for it")
     if wrong:
         closer = compare(wrong, with_records=True)
         first |= {key: closer.first_difference(key) for key in closer.different}
@@ -131,7 +131,7 @@ def _draw(env: Environment, stage: StageNode, sample: int, random: Random) -> _D
     """
     where, store = location_of(env.ports.home, env.flow.name, stage.name), env.ports.store(stage)
     cells = list(range(where.state_partitions * where.buckets))
-    check_cells(store, where.flow, stage.name, cells)
+    check_cells(env.ports.home, env.flow.name, stage.name, store, where, cells)
     random.shuffle(cells)
     stored, elsewhere, read = set[bytes](), set[bytes](), set[int]()
 
@@ -143,7 +143,7 @@ def _draw(env: Environment, stage: StageNode, sample: int, random: Random) -> _D
             break
         read.add(cell)
         for row, content in store.scan(where.flow, stage.name, cell):
-            for state in stage.stage_kind.states_in(row, content):
+            for state in states_in_row(stage, env.flow.name, row, content):
                 if state.state is not None:
                     (stored if cell_for(state.key) == cell else elsewhere).add(state.key)
     drawn = random.sample(sorted(stored), min(sample, len(stored)))

@@ -32,7 +32,7 @@ from sqe_chain.ext.explain.report import (
 )
 from sqe_chain.ext.explain.trace import check_traceable, name_of, trace
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.flow.stored import readable
+from sqe_chain.flow.stored import readable_key
 from sqe_chain.plans.settings import Settings
 from sqe_chain.runtime.durations import duration_ms
 from sqe_chain.runtime.launching import Prepared
@@ -192,7 +192,7 @@ def _show_audited(result: AuditedStage, *, as_lines: bool) -> None:
                 "keys": result.keys,
                 "plan": result.plan,
                 "trusted": result.trusted,
-                "different": [readable(key) for key in result.different],
+                "different": [readable_key(key) for key in result.different],
                 "first": list(result.first),
                 "missing": [str(gap) for gap in result.missing],
             }

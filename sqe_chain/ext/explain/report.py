@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from html import escape
 
-from sqe_chain.cli.console import as_json, utc
+from sqe_chain.cli.console import key_as_json, utc
 from sqe_chain.errors.safe_text import json_line, one_line
 from sqe_chain.ext.explain.fate import Fate
 from sqe_chain.ext.explain.recording import Contribution
 from sqe_chain.ext.explain.trace import Trace, name_of
-from sqe_chain.flow.stored import StoredState, readable
+from sqe_chain.flow.stored import StoredState, readable_key
 
 _LONGEST = 500
 """Characters of a key or a state that texts and pages show; JSON has all."""
@@ -26,7 +26,7 @@ def _cut(text: str) -> str:
 
 def key_text(key: bytes) -> str:
     """A key as texts show it; of a long one its beginning."""
-    return _cut(readable(key))
+    return _cut(readable_key(key))
 
 
 def row_of(unit: Contribution) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ def trace_as_object(result: Trace, key: bytes, most: int | None = None) -> dict[
         trusted = {"plan": result.before.number, "states": states}
     return {
         "stage": result.stage.name,
-        "key": as_json(key),
+        "key": key_as_json(key),
         "plan": result.stored.plan.number,
         "equal": result.equal,
         "verdict": verdict_of(result, key),
@@ -106,7 +106,7 @@ def unit_as_object(unit: Contribution) -> dict[str, object]:
     """A unit for JSON."""
     return {
         "stage": unit.stage,
-        "key": as_json(unit.key),
+        "key": key_as_json(unit.key),
         "record": name_of(unit.place),
         "root": name_of(unit.root),
         "chain": unit.chain,

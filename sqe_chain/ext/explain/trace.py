@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,9 +22,9 @@ from sqe_chain.flow.stored import StoredState
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.stored_plans import plan_of_a_run, read_plan
-from sqe_chain.ports import Header, Range, StateStore, TopicPartition
+from sqe_chain.ports import Header, Location, Range, StateStore, TopicPartition
 from sqe_chain.ports.store import lost_part
-from sqe_chain.runtime.states import location_of
+from sqe_chain.runtime.states import location_of, states_in_row
 
 _ATTEMPTS, _PAUSE_S = 20, 0.05
 """How often states are read again because a batch was persisted meanwhile, and the pause before."""
@@ -99,7 +100,7 @@ class Trace:
             return f"the records from {name_of(counted[0].place)} to {name_of(counted[-1].place)} give another state"
         wanted = stored[0][-1]
         for unit, after in zip(reversed(counted[:-1]), reversed(counted[1:]), strict=True):
-            if unit.state == wanted:
+            if exactly(unit.state) == wanted:
                 return f"the stored state is that after {name_of(unit.place)}; {name_of(after.place)} is the first record that it lacks"
         before = self._as_json(self.trusted).get(key, [])
         if self.before is not None and before and before[0][-1] == wanted:
@@ -119,7 +120,7 @@ class Trace:
         by_key: dict[bytes, list[tuple[object, ...]]] = {}
         for state in states:
             if state.state is not None:
-                shown = codec.to_json(state.state)
+                shown = exactly(codec.to_json(state.state))
                 by_key.setdefault(state.key, []).append((state.span, state.final, shown))
         return by_key
 
@@ -215,12 +216,12 @@ def read_states(
         time.sleep(_PAUSE_S if attempt else 0)
         last, where = plan_of_a_run(stores[""], flow), location_of(stores[""], flow, stage.name)
         cells = sorted({cell_of(key, where.state_partitions, where.buckets) for key in keys})
-        before = check_cells(store, where.flow, stage.name, cells)
+        before = check_cells(stores[""], flow, stage.name, store, where, cells)
         states = [
             state
             for cell in cells
             for row, content in _rows(store, where.flow, stage, cell, wanted)
-            for state in stage.stage_kind.states_in(row, content)
+            for state in states_in_row(stage, flow, row, content)
             if state.key in wanted
         ]
         after = store.headers(where.flow, stage.name, cells)
@@ -238,18 +239,31 @@ def read_states(
     )
 
 
-def check_cells(store: StateStore, flow: str, stage: str, cells: Sequence[int]) -> list[Header]:
+def check_cells(
+    home: StateStore, flow: str, stage: str, store: StateStore, where: Location, cells: Sequence[int]
+) -> list[Header]:
     """The headers of cells of a stage that has run; each has one, and all the states that writes have left.
+
+    Args:
+        home: the metadata store.
+        flow: the flow's name.
+        stage: the stage's name.
+        store: what holds its states.
+        where: where they are.
+        cells: which of them.
 
     Raises:
         StoreInconsistent: the store has lost one, or states beside it.
+        Unavailable: a rebuild has moved them meanwhile.
     """
     headers = list[Header]()
-    for cell, header in zip(cells, store.headers(flow, stage, cells), strict=True):
-        where = f"{flow}/{stage}/{cell}"
+    for cell, header in zip(cells, store.headers(where.flow, stage, cells), strict=True):
+        part = f"{where.flow}/{stage}/{cell}"
+        if header is None and location_of(home, flow, stage) != where:
+            raise Unavailable(f"flow {flow!r} was rebuilt while this read stage {stage!r}. Read it again")
         if header is None:
-            raise lost_part(where)
-        header.check_whole(where)
+            raise lost_part(part)
+        header.check_whole(part)
         headers.append(header)
     return headers
 
@@ -305,6 +319,15 @@ def positions(env: Environment, span: Range) -> Iterator[tuple[Place, int, bytes
                 (span.topic, span.partition, message.offset()),
                 *lane_and_position(head, message, span.topic_id),
             )
+
+
+def exactly(state: object) -> str:
+    """A state in JSON as text: states are equal if these texts are. In Python 10 equals 10.0, and 1 equals True.
+
+    >>> exactly({"b": 1, "a": 1.0}), exactly({"a": 1.0, "b": True})
+    ('{"a": 1.0, "b": 1}', '{"a": 1.0, "b": true}')
+    """
+    return json.dumps(state, sort_keys=True, default=repr)
 
 
 def name_of(place: Place) -> str:

@@ -47,7 +47,7 @@ from sqe_chain.ext.web.site import PAGE, Json, NotCounted, NotFound, Site, curso
 from sqe_chain.plans.environment import Environment
 
 STATIC: Final = Path(__file__).with_name("static")
-LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]", "testserver")
+LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 POLL_S: Final = 1.0
 WATCHER_S: Final = 0.02
 """Watchers get news at most so often, times their number: what they cost does not grow with it."""

@@ -56,7 +56,8 @@ _TIMEOUT = _parameter("timeout", "query", "Seconds to wait for that.", _whole(0,
 _ERRORS = {
     "400": _answer("A parameter has no such value, or there is no such parameter.", _REFUSAL),
     "404": _answer("There is no such flow, stage or key.", _REFUSAL),
-    "422": _answer("The flow has not run, or its states are not all there.", _REFUSAL),
+    "422": _answer("The flow has not run, or at_least cannot be told for this stage.", _REFUSAL),
+    "500": _answer("The store has lost states, or one cannot be read.", _REFUSAL),
     "503": _answer("The store or a broker is away.", _REFUSAL),
 }
 _FLOWS = _object(flows=_list(_object(name=_STRING, stages=_list(_STRING))))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 
-from sqe_chain.cli.console import as_json
+from sqe_chain.cli.console import as_json, key_as_json
 from sqe_chain.envelope.carrier import find_head
 from sqe_chain.envelope.head import parse_chain
 from sqe_chain.errors import EnvelopeError
@@ -51,7 +51,7 @@ class TopicRecords:
             "partition": message.partition(),
             "offset": message.offset(),
             "timestamp_ms": message.timestamp()[1],
-            "key": _beginning(message.key(), MOST_KEY),
+            "key": _beginning_of_key(message.key()),
             "bytes": 0 if value is None else len(value),
         }
         try:
@@ -122,13 +122,18 @@ def _beginning(data: bytes | None, most: int) -> object:
     return as_json(data if data is None else data[:most])
 
 
+def _beginning_of_key(key: bytes | None) -> object:
+    """The beginning of a key, for JSON."""
+    return key_as_json(key if key is None else key[:MOST_KEY])
+
+
 def _letter(message: Message) -> Json:
     """A dead-letter record."""
     letter = parse_dead_letter(message)
     return {
         "at": shown_place(message),
         "timestamp_ms": message.timestamp()[1],
-        "key": _beginning(message.key(), MOST_KEY),
+        "key": _beginning_of_key(message.key()),
         "record": None if letter is None else str(letter),
         "error": None if letter is None else letter.error,
         "text": None if letter is None else shown(letter.text),

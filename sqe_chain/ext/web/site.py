@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from time import monotonic
 
-from sqe_chain.cli.console import as_json
+from sqe_chain.cli.console import key_as_json
 from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.errors.safe_text import shown
-from sqe_chain.ext.explain.trace import read_states
+from sqe_chain.ext.explain.trace import check_cells, read_states
 from sqe_chain.ext.web.runbook import entry_of
 from sqe_chain.features.event_times import EventTime, waiting_offsets
 from sqe_chain.features.holding import holder_of
@@ -23,7 +23,7 @@ from sqe_chain.operations.forget import ATTEMPT, KnownFlow, known_flow, known_fl
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.stored_plans import kept_plans
 from sqe_chain.ports import Bounds, Location, Log, StateStore, TopicPartition
-from sqe_chain.runtime.states import location_of
+from sqe_chain.runtime.states import location_of, states_in_row
 
 Json = dict[str, object]
 _AGAIN_S = 30
@@ -252,17 +252,22 @@ class Site:
         """A page of keys, one state partition after the other, each in the order of its keys; longer ones are counted only.
 
         `after` is cell and key of the last one of the page before.
+
+        Raises:
+            NotFound: there is no such stage.
+            StoreInconsistent: the store has lost a state partition, or states of one.
         """
         where, store, node = self.stage_of(flow, stage)
         keys: list[tuple[int, bytes]] = []
         longer = 0
         first, last = after or (0, b"")
         for cell in range(first, where.state_partitions * where.buckets):
+            check_cells(self.stores[""], flow, stage, store, where, [cell])
             rows = store.scan(where.flow, stage, cell)
             named = {
                 key
                 for row, content in rows
-                for key in _keys_in(node, row, content)
+                for key in _keys_in(flow, node, row, content)
                 if key.startswith(prefix) and not (after is not None and cell == first and key <= last)
             }
             keys += ((cell, key) for key in sorted(named) if len(key) <= MOST_KEY)
@@ -286,12 +291,20 @@ class Site:
 
         Raises:
             NotFound: there is no such state.
+            ConfigurationError: no offset shows what this stage has counted.
             NotCounted: one of the inputs is not read yet, or waits for event time, or is parked.
         """
         _, _, node = self.stage_of(flow, stage)
         if node is None or node.codec is None:
             raise NotFound(
                 f"flow {flow!r} was not loaded, so its states cannot be decoded: give MODULE:FLOW to sqe-chain web"
+            )
+        later = self.flows[flow].giving_later_before(node) if at_least else []
+        if later:
+            raise ConfigurationError(
+                f"at_least= for stage {stage!r} of flow {flow!r}: stage {later[0]!r} before it may give results later, so no offset shows "
+                "what is counted. Expected a stage that no window, join of streams or timer is before. "
+                "Ask without at_least="
             )
         stored = read_states(self.stores, flow, node, [key])
         if not stored.states:
@@ -336,15 +349,6 @@ def _check_counted(plan: Plan, at_least: Sequence[tuple[str, int, int]]) -> None
             raise NotCounted(f"{where} may still wait for event time. Ask again")
 
 
-def key_as_json(key: bytes) -> object:
-    """A key for JSON, so that `key_named` finds this one by it: a text that would be read as bytes is given as bytes.
-
-    >>> key_as_json(b"robot-7"), key_as_json(b"0x41")
-    ('robot-7', {'hex': '30783431'})
-    """
-    return {"hex": key.hex()} if key.startswith(b"0x") else as_json(key)
-
-
 def _last_error(plans: Sequence[Plan]) -> Json | None:
     """The error of the newest record that a plan skipped, with its entry of the runbook."""
     for plan in plans:
@@ -359,12 +363,12 @@ def _last_error(plans: Sequence[Plan]) -> Json | None:
     return None
 
 
-def _keys_in(node: StageNode | None, row: bytes, content: bytes) -> Iterator[bytes]:
+def _keys_in(flow: str, node: StageNode | None, row: bytes, content: bytes) -> Iterator[bytes]:
     """The keys that a stored row holds; of a flow that was not loaded, the row's name."""
     if node is None or node.traits.states_by_key or node.codec is None:
         yield row
         return
-    yield from (state.key for state in node.stage_kind.states_in(row, content))
+    yield from (state.key for state in states_in_row(node, flow, row, content))
 
 
 def cursor_in(text: str) -> tuple[int, bytes]:

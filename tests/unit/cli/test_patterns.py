@@ -94,7 +94,7 @@ def failed(flows: ModuleType, log: MemoryLog, command: Command, store: str) -> s
 
 def as_shown(key: bytes | None) -> object:
     """A key in JSON."""
-    if key is None or key == b"\x00\xff":
+    if key is None or key == b"\x00\xff" or key.startswith(b"0x"):
         return key and {"hex": key.hex()}
     return key.decode()
 

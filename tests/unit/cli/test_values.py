@@ -7,13 +7,21 @@ from types import ModuleType
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sqe_chain.adapters import open_store
 from sqe_chain.cli import console, values
-from sqe_chain.cli.selection import selection
-from sqe_chain.cli.values import properties, store_urls, target, topic_name
+from sqe_chain.cli.console import key_as_json
+from sqe_chain.cli.failed_records import shown_record
+from sqe_chain.cli.selection import line_of, selection
+from sqe_chain.cli.values import key_named, properties, store_urls, target, topic_name
 from sqe_chain.codecs import codec_for
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.explain.recording import Contribution
+from sqe_chain.ext.explain.report import unit_as_object
+from sqe_chain.flow.stored import StoredState, readable_key
+from sqe_chain.operations.failed import FailedRecord
 from sqe_chain.runtime.connecting import open_stores
 from sqe_chain.runtime.durations import duration_ms
 
@@ -21,6 +29,22 @@ from sqe_chain.runtime.durations import duration_ms
 class Robot(msgspec.Struct):
     events: int = 0
     torque: float = 0.0
+
+
+@given(st.one_of(st.binary(max_size=6), st.text("0x4aZ*\n", max_size=6).map(str.encode)))
+def test_a_key_as_it_is_shown_names_this_key(key: bytes) -> None:
+    named = key_as_json(key)
+    assert key_named(readable_key(key)) == key
+    assert key_named(f"0x{named['hex']}" if isinstance(named, dict) else str(named)) == key
+
+
+def test_lines_and_traces_show_keys_so() -> None:
+    key = {"hex": b"0x41".hex()}
+    unit = Contribution("s", b"0x41", ("t", 0, 1), ("t", 0, 1), "(origin)", 1, b"", 0, 0)
+    failed = FailedRecord("t", bytes(16), 0, 1, 1, b"", "open", "ValueError", "no", b"0x41", 0)
+    assert line_of(StoredState(b"0x41", {}), codec_for(dict))["key"] == key
+    assert unit_as_object(unit)["key"] == key
+    assert shown_record(failed)["key"] == key
 
 
 @pytest.mark.parametrize("module", [console, values])

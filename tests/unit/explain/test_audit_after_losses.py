@@ -9,7 +9,7 @@ import pytest
 
 from sqe_chain.adapters.memory.store import MemoryStore, PartCopy
 from sqe_chain.envelope.partitioner import cell_of
-from sqe_chain.errors import StoreInconsistent
+from sqe_chain.errors import StoreInconsistent, Unavailable
 from sqe_chain.ext.explain.audit import AuditedStage, audit
 from sqe_chain.ext.explain.trace import trace
 from sqe_chain.flow import Flow
@@ -102,6 +102,42 @@ def test_a_state_in_a_cell_where_nobody_looks_for_it(counted: Rehearsal) -> None
     change(counted, other, lambda part: part.states.update({KEYS[3]: moved}))
     change(counted, other, lambda part: setattr(part, "count", len(part.states)))
     assert audited(counted).different == (KEYS[3],)
+
+
+def replaced(rehearsal: Rehearsal, key: bytes, state: bytes) -> None:
+    change(rehearsal, home_of(key), lambda part: part.states.update({key: state}))
+
+
+def test_a_number_that_python_takes_for_the_same_is_another_state(counted: Rehearsal) -> None:
+    env = counted._environment(None)
+    right = store_of(counted).copy_part(FLOW, STAGE, home_of(KEYS[3])).states[KEYS[3]]
+    replaced(counted, KEYS[3], right.replace(b"}", b".0}"))
+    assert audited(counted).different == (KEYS[3],)
+    assert trace(env, env.flow.stages[0], [KEYS[3]]).equal is False
+    replaced(counted, KEYS[3], b" " + right)
+    assert audited(counted).different == ()
+
+
+def test_a_state_that_cannot_be_read_is_named(counted: Rehearsal) -> None:
+    env = counted._environment(None)
+    replaced(counted, KEYS[3], b"{")
+    with pytest.raises(StoreInconsistent, match="'k3' in stage 'per' of flow 'lost' cannot be decoded"):
+        audited(counted)
+    with pytest.raises(StoreInconsistent, match="'k3' in stage 'per' of flow 'lost' cannot be decoded"):
+        trace(env, env.flow.stages[0], [KEYS[3]])
+
+
+def test_a_record_beside_the_states_that_is_gone_is_no_flow_that_has_not_run(counted: Rehearsal) -> None:
+    store = store_of(counted)
+    locations = store.locations(FLOW)
+    assert locations is not None
+    store.forget_locations(FLOW, locations)
+    with pytest.raises(Unavailable, match="has run with this store"):
+        audited(counted)
+    store.set_locations(FLOW, locations)
+    store.restore_home(FLOW)
+    with pytest.raises(StoreInconsistent, match="has lost that record"):
+        audited(counted)
 
 
 def test_a_key_whose_state_the_fold_has_deleted_is_no_loss() -> None:

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.ext.web import replays
 from sqe_chain.ext.web.command import serve
 from sqe_chain.flow import Flow
-from sqe_chain.stages import Tumbling
+from sqe_chain.stages import Tumbling, WindowResult
 from sqe_chain.testing import Rehearsal
 from tests.support.number_flows import add
 
@@ -40,6 +41,15 @@ def check(value: Int64Value) -> Int64Value:
     if value.value == REFUSED:
         raise ValueError("no <b>seven</b>")
     return value
+
+
+def add_and_pass(state: Int64Value, value: Int64Value) -> Iterator[Int64Value]:
+    state.value += value.value
+    yield value
+
+
+def count_result(state: Int64Value, _: WindowResult) -> None:
+    state.value += 1
 
 
 def republisher() -> Flow:
@@ -194,6 +204,37 @@ def test_an_offset_that_waits_for_event_time_is_not_counted() -> None:
         assert client.get(f"{path}2")["offsets"] == {"numbers:0": 3, "numbers:1": 2}
 
 
+def test_no_offset_shows_what_a_stage_after_windows_has_counted() -> None:
+    flow = Flow("later", state_partitions=1)
+    numbers = flow.source("numbers", Int64Value)
+    passed = numbers.aggregate("totals", key=lambda _: "all", state=Int64Value, fold=add_and_pass)
+    passed.aggregate("after", key=lambda _: "all", state=Int64Value, fold=add)
+    windows = numbers.windowed("minutes", Tumbling(10), key=lambda _: "all", state=Int64Value, fold=add)
+    windows.aggregate("sums", key=lambda _: "all", state=Int64Value, fold=count_result)
+    service = Rehearsal(flow, partitions={"numbers": 1})
+    for time_ms in (1, 15, 16):
+        service.feed("numbers", Int64Value(value=1), timestamp_ms=time_ms)
+    service.run_until_caught_up()
+    with serve(service.log, service.stores, {"later": service.flow}, "127.0.0.1", 0) as port:
+        client, wanted = Client(port, service), "keys/all?timeout=0&at_least=numbers:0:2"
+        assert client.get("/flows/later/stages/sums/keys/all")["states"][0]["state"] == 1
+        assert "'minutes' before it may give results later" in str(
+            client.get(f"/flows/later/stages/sums/{wanted}", 422)
+        )
+        for stage in ("totals", "after", "minutes"):
+            client.get(f"/flows/later/stages/{stage}/{wanted}")
+
+
+def test_keys_of_a_stage_that_has_lost_a_state_partition_are_no_shorter_list(client: Client) -> None:
+    store = client.service.stores[""]
+    assert isinstance(store, MemoryStore)
+    kept = store.copy_part("totals", "total", 1)
+    store.restore_part("totals", "total", 1)
+    assert "lost all its states" in str(client.get("/flows/totals/stages/total/keys", 500))
+    store.restore_part("totals", "total", 1, kept)
+    client.get("/flows/totals/stages/total/keys")
+
+
 def test_an_offset_that_is_parked_is_not_counted() -> None:
     flow = Flow("parks", poison="park", state_partitions=1)
     numbers = flow.source("numbers", Int64Value).map(check)
@@ -280,7 +321,8 @@ def test_every_answer_has_the_headers_that_keep_others_out(client: Client) -> No
         _, headers, _ = client.ask(path)
         assert headers["content-security-policy"].startswith("default-src 'none'")
         assert headers["x-content-type-options"] == "nosniff"
-    assert client.ask("/api/flows", headers={"Host": "evil.example"})[0] == 400
+    for host in ("evil.example", "localhost.evil.example", "testserver"):
+        assert client.ask("/api/flows", headers={"Host": host})[0] == 400
 
 
 def test_large_bodies_are_refused_before_they_are_read(client: Client) -> None:
