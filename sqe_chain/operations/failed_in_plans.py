@@ -7,6 +7,7 @@ what was decided about them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from sqe_chain.features.parking import Parking
@@ -20,7 +21,7 @@ from sqe_chain.operations.failed import (
     ReleaseResult,
     undecided,
 )
-from sqe_chain.operations.failed_letters import FailedLetters
+from sqe_chain.operations.failed_letters import FailedLetters, Selects
 from sqe_chain.operations.parked import ParkedResult, ParkedWork
 from sqe_chain.operations.skipped_inputs import discarded_at, skipped_in_plans
 from sqe_chain.plans.environment import Environment
@@ -97,15 +98,16 @@ class FailedInPlans:
             TooManyParked, PoisonError, Superseded, ServiceStopped, Unavailable: as a batch.
         """
         result = ReleaseResult()
-        for run in self._runs():
-            if run.env.flow.poison == "park":
-                parked = self._parked(run, selection)
-                result.released += parked.done
-                result.outputs += parked.outputs
-                result.again += parked.again
-                result.stuck += parked.stuck
-            if self._has_letters():
-                result.add(self._decisions(run).release(selection))
+        for flow in self._flows():
+            with self._claimed(flow) as run:
+                if flow.poison == "park":
+                    parked = self._parked(run, selection)
+                    result.released += parked.done
+                    result.outputs += parked.outputs
+                    result.again += parked.again
+                    result.stuck += parked.stuck
+                if self._has_letters():
+                    result.add(self._decisions(run).release(_of_reader(flow, selection)))
         result.left = undecided(self._list())
         return result
 
@@ -117,30 +119,35 @@ class FailedInPlans:
             ConfigurationError: more would be discarded than plans can list.
         """
         count = 0
-        for run in self._runs():
-            if run.env.flow.poison == "park":
-                count += self._parked(run, selection, discards=True).done
-            if self._has_letters():
-                count += self._decisions(run).discard(selection).discarded
+        for flow in self._flows():
+            with self._claimed(flow) as run:
+                if flow.poison == "park":
+                    count += self._parked(run, selection, discards=True).done
+                if self._has_letters():
+                    count += self._decisions(run).discard(_of_reader(flow, selection)).discarded
         return DiscardResult(count, undecided(self._list()))
 
     def beat(self) -> bool:
         """Move the heartbeat on. False: a newer run owns the flow."""
         return self._run is None or self._run.service.beat()
 
-    def _runs(self) -> Iterator[DecidingRun]:
-        """A run of the flow, or one after the other of each of its readers."""
-        env = self.env
-        readers = read_record(env.ports.home, env.flow.name).readers
-        flows = [env.flow]
-        if env.flow.partitions is None and readers is not None and readers.sets:
-            flows = [env.flow.reader(partitions) for partitions in readers.sets]
-        for flow in flows:
-            if self.stopped():
-                return
-            with deciding_run(replace(env, flow=flow)) as self._run:
-                yield self._run
-            self._run = None
+    def _flows(self) -> Iterator[CompiledFlow]:
+        """The flow, or one after the other of its readers."""
+        flow = self.env.flow
+        readers = read_record(self.env.ports.home, flow.name).readers
+        apart = flow.partitions is None and readers is not None and readers.sets
+        for own in [flow.reader(partitions) for partitions in readers.sets] if readers and apart else [flow]:
+            if not self.stopped():
+                yield own
+
+    @contextmanager
+    def _claimed(self, flow: CompiledFlow) -> Iterator[DecidingRun]:
+        with deciding_run(replace(self.env, flow=flow)) as run:
+            self._run = run
+            try:
+                yield run
+            finally:
+                self._run = None
 
     def _parked(
         self, run: DecidingRun, selection: FailedSelection, *, discards: bool = False
@@ -162,3 +169,11 @@ class FailedInPlans:
 
     def _list(self) -> Iterator[FailedRecord]:
         return list_in_plans(self.env.flow, self.env.ports.home, self.env.ports.log)
+
+
+def _of_reader(flow: CompiledFlow, selection: FailedSelection) -> Selects:
+    """Of the selected records those that a reader of the flow has read."""
+    partitions = flow.partitions
+    if partitions is None:
+        return selection
+    return lambda record: record.partition in partitions and selection(record)

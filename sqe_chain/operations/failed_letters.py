@@ -46,6 +46,10 @@ _BYTES_OF_LETTER: Final = 200
 """What a record takes of a decision, with its lane and an ordinary position."""
 
 
+Selects = Callable[[FailedRecord], bool]
+"""Which failed records are meant, such as a `FailedSelection`."""
+
+
 @dataclass(frozen=True, slots=True)
 class LettersReleased:
     """What became of dead-letter records that a plan has released.
@@ -105,7 +109,7 @@ class FailedLetters:
             known.decided |= dict.fromkeys(replayed.of(known), replayed.decision)
             yield from (self._record(known, identity) for identity in known.letters)
 
-    def release(self, selection: FailedSelection = FailedSelection()) -> ReleaseResult:  # noqa: B008 - frozen
+    def release(self, selection: Selects = FailedSelection()) -> ReleaseResult:  # noqa: B008 - frozen
         """Let the selected records count, once; first finish the releases that were interrupted.
 
         Returns:
@@ -132,7 +136,7 @@ class FailedLetters:
             self._count_left(known, selection, described, result)
         return result
 
-    def discard(self, selection: FailedSelection = FailedSelection()) -> DiscardResult:  # noqa: B008 - frozen
+    def discard(self, selection: Selects = FailedSelection()) -> DiscardResult:  # noqa: B008 - frozen
         """Let the selected records never count.
 
         Raises:
@@ -221,7 +225,7 @@ class FailedLetters:
     def _next(
         self,
         known: FailedLog,
-        selection: FailedSelection,
+        selection: Selects,
         tried: set[Identity],
         described: dict[str, TopicInfo],
     ) -> Sequence[Letter]:
@@ -361,7 +365,7 @@ class FailedLetters:
     def _count_left(
         self,
         known: FailedLog,
-        selection: FailedSelection,
+        selection: Selects,
         described: dict[str, TopicInfo],
         result: ReleaseResult,
     ) -> None:

@@ -18,11 +18,13 @@ from sqe_chain.features.readers import Readers, ReadersClaim, read_record, write
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.operations.failed_in_plans import FailedInPlans
+from sqe_chain.plans.settings import Settings
 from sqe_chain.ports.readers import Partitions
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.readers import ReaderPipeline, sets
 from tests.support.suites import points, some
-from tests.support.table_flows import table_flow
+from tests.support.table_flows import Reading, table_flow
 
 
 @pytest.fixture(autouse=True)
@@ -525,3 +527,40 @@ def test_a_set_that_was_entered_beside_the_whole_flow_and_never_read_is_cleared(
         pipeline.feed(5)
         pipeline.run_until_caught_up()
         pipeline.check()
+
+
+def test_failed_records_of_several_readers_are_released_by_one_command(tmp_path: Path) -> None:
+    broken = set(range(6))
+
+    def check(reading: Reading) -> Reading:
+        if reading.at_ms in broken:
+            raise ValueError(reading.at_ms)
+        return reading
+
+    class Checked(ReaderPipeline):
+        def flow(self) -> Flow:
+            flow = Flow("readings-to-table", state_partitions=2, poison="dead_letter")
+            readings = flow.source("readings.raw", Reading, codec="json", raw=True).map(check)
+            columns = {"robot": "string", "at_ms": "int64", "bar": "float64"}
+            readings.ingest(
+                "readings", at=str(self.at), partition_key="robot", row_key="at_ms", columns=columns
+            )
+            return flow
+
+        def reader(self, text: str) -> Rehearsal:
+            settings = Settings(max_excluded_share=1.0)
+            return Rehearsal(self.flow(), log=self.log, store=self.store, reader=text, settings=settings)
+
+    pipeline = Checked(tmp_path, "0-1", "2-3")
+    pipeline.feed(12, times=12)
+    pipeline.run_until_caught_up()
+    skipped = len(pipeline.log.records("readings-to-table.dead-letters"))
+    assert skipped > 1
+    broken.clear()
+    for reader in pipeline.readers:
+        reader.service = None
+    result = FailedInPlans(pipeline.as_one()._environment(None)).release()
+    assert (result.released, result.stuck, result.left) == (skipped, 0, 0)
+    pipeline.run_until_caught_up()
+    assert pipeline.rows().keys() == pipeline.expected.keys()
+    pipeline.check_once()
