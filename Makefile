@@ -221,7 +221,7 @@ python: .venv/.installed
 .PHONY: servers
 servers: setup
 	@$(BIN)/python -m sqe_chain.ext.dev fetch
-	@$(BIN)/sqe-chain dev warm
+	@$(BIN)/python -m sqe_chain.ext.dev warm
 
 # Cassandra is downloaded only on request.
 .PHONY: demo-servers

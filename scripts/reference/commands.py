@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from sqe_chain.cli.commands import application
+from sqe_chain.cli.options import ALSO
 
 OFTEN = ("--traceback", "--log-json", "--json", "--kafka-config")
 """Options of nearly all commands: their lists do not repeat them."""
@@ -78,7 +79,7 @@ def _command(name: str, command: Any, shared: Sequence[str]) -> str:  # noqa: AN
         (
             f"## `{usage}`",
             "",
-            inspect.cleandoc(command.help or ""),
+            inspect.cleandoc(command.help or "").partition(f"\n\n{ALSO}")[0],
             *table,
             "",
             f"[Also](#options-of-several-commands): {', '.join(others)}." if others else "",

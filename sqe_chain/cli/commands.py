@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.metadata import version as version_of
 from typing import Annotated, Any, Final
 
 import typer
+import typer.core
 from rich.markup import escape
 from typer.main import get_command
 
 from sqe_chain.cli.console import OUT, report_errors
+from sqe_chain.cli.options import describe_shared
+from sqe_chain.cli.removed import refuse_removed
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.wings import COMMANDS as COMMAND_POINTS
 from sqe_chain.wings import installed, load, unusable
@@ -29,12 +33,22 @@ COMMANDS = {
     "peek": "peek:peek",
     "failed": "failed:app",
     "flows": "flows:app",
-    "readers": "readers:app",
+    "readers": "readers:readers",
     "store": "store:app",
 }
 """Name -> module in this package, and its function, or its application of several commands."""
 _EXTRAS: Final = {"web": "web", "tables": "tables"}
 """Name of a command in a wing -> the extra that installs what it needs; of others the one that has the commands."""
+
+
+class Commands(typer.core.TyperGroup):
+    """All commands. One that is gone, or an option of before, ends with what to use instead."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own class
+        """Parse the whole command line."""
+        with report_errors():
+            refuse_removed(args, os.environ)
+        return super().parse_args(ctx, args)
 
 
 def application(wanted: str | None = None) -> typer.Typer:
@@ -45,6 +59,8 @@ def application(wanted: str | None = None) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,  # its tracebacks show local variables, which may hold secrets
         context_settings={"help_option_names": ["-h", "--help"]},
+        epilog=escape(f"Options of many commands:\n\n{describe_shared()}"),
+        cls=Commands,
     )
     app.callback()(_command)
     for name in _chosen(wanted):

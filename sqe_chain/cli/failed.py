@@ -27,7 +27,6 @@ from sqe_chain.cli.options import (
     command,
     settings_in,
 )
-from sqe_chain.cli.values import place_named
 from sqe_chain.envelope.message import read
 from sqe_chain.errors import ConfigurationError, EnvelopeError
 from sqe_chain.errors.safe_text import one_line
@@ -75,6 +74,7 @@ class Decisions(Protocol):
 @command
 def list_records(
     target: FlowArgument,
+    places: PlacesArgument = None,
     *,
     servers: Servers,
     narrowing: Narrowing,
@@ -86,41 +86,35 @@ def list_records(
             "STATE",
         ),
     ] = None,
+    show_payloads: Annotated[bool, Option("With a place, also show the record's value.")] = False,
     limit: LimitOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List what a flow could not process, and count it by error.
+    """List what a flow could not process, and count it by error. With places, show all that is known of these records.
 
     It goes back as far as the dead-letter topic does. What was skipped with poison='skip' is kept nowhere: the newest of it is
-    listed as discarded.
+    listed as discarded. Of a record at a given place it shows why it failed, its chain and headers, and what was decided about it.
     """
-    flow, selection, states = load_flow(target), narrowing.selection(), states_named(state)
+    flow, selection, states = load_flow(target), narrowing.selection(places), states_named(state)
     with _reading(flow, servers) as (log, home):
-        list_failed(filter(selection, _records(flow, log, home)), states, limit=limit, json=json)
+        if places:
+            for place in places:
+                _show_record(flow, place, log, home, show_payloads=show_payloads)
+        else:
+            list_failed(filter(selection, _records(flow, log, home)), states, limit=limit, json=json)
 
 
-@app.command("show")
-@command
-def show_record(
-    target: FlowArgument,
-    place: Annotated[
-        str, typer.Argument(metavar=_PLACE, help="Where the flow read the record, as list shows it.")
-    ],
-    *,
-    servers: Servers,
-    show_payloads: Annotated[bool, Option("Also show its value.")] = False,
+def _show_record(
+    flow: CompiledFlow, place: str, log: Log, home: StateStore | None, *, show_payloads: bool
 ) -> None:
-    """Show one failed record: why it failed, its chain and headers, and what was decided about it."""
-    place_named(place)
-    flow = load_flow(target)
-    with _reading(flow, servers) as (log, home):
-        record = next((own for own in _records(flow, log, home) if str(own) == place), None)
-        if record is None:
-            raise ConfigurationError(
-                f"no failed record was read at {place}. Expected a place that `sqe-chain failed list --state all` shows"
-            )
-        kept = kept_message(flow, record, log, home)
-        shown = shown_record(record) | {"history": history_of(flow, record, log)}
+    """Print a failed record, with what was decided about it."""
+    record = next((own for own in _records(flow, log, home) if str(own) == place), None)
+    if record is None:
+        raise ConfigurationError(
+            f"no failed record was read at {place}. Expected a place that `sqe-chain failed list --state all` shows"
+        )
+    kept = kept_message(flow, record, log, home)
+    shown = shown_record(record) | {"history": history_of(flow, record, log)}
     if kept is not None:
         message, headers = kept
         shown["headers"] = [[name, as_json(value)] for name, value in headers]

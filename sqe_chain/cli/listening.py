@@ -8,7 +8,7 @@ from time import time
 from typing import Protocol, TypeVar
 
 from sqe_chain.cli.console import ERR
-from sqe_chain.cli.options import OperationOptions, ServerOptions
+from sqe_chain.cli.options import OperationOptions, ReaderOptions, ServerOptions
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.events import Event, Notice, Observer
 from sqe_chain.plans.settings import Settings
@@ -70,7 +70,7 @@ def serve_metrics(
 def prepare_command(
     flow: CompiledFlow,
     settings: Settings,
-    options: OperationOptions | ServerOptions,
+    options: OperationOptions | ReaderOptions | ServerOptions,
     engine: EngineChoice | None = None,
 ) -> AbstractContextManager[Prepared]:
     """Everything that a command needs for a single task with a flow.

@@ -24,6 +24,7 @@ class Option:
         env: whether it can be set in the environment too, as ``SQE_CHAIN_`` and its name.
         least: of numbers; who states it takes no number above 2^63 - 1.
         most: of numbers.
+        shared: whether it is of many commands: the help of each names it, and only that of `sqe-chain` describes it.
     """
 
     help: str
@@ -32,29 +33,44 @@ class Option:
     env: bool = False
     least: float | None = None
     most: float | None = None
+    shared: bool = False
+
+    def variable(self, name: str) -> str:
+        """The environment variable of an option with this name."""
+        return f"SQE_CHAIN_{name.replace('-', '_').upper()}"
 
     def for_typer(self, field: str) -> Any:  # noqa: ANN401 - typer says no type
         """The same for typer, which takes the value of a field or parameter of this name."""
         name = self.name or field.replace("_", "-")
-        env = f"SQE_CHAIN_{name.replace('-', '_').upper()}" if self.env else None
+        env = self.variable(name) if self.env else None
         most = _MOST if self.most is None and self.least is not None else self.most
         return typer.Option(
-            f"--{name}", help=self.help, metavar=self.metavar, envvar=env, min=self.least, max=most
+            f"--{name}",
+            help=self.help,
+            metavar=self.metavar,
+            envvar=env,
+            min=self.least,
+            max=most,
+            hidden=self.shared,
         )
 
 
 # fmt: off
 TABLE: Final = {
-    "kafka": Option("Brokers, separated by commas; not needed by flows that read files and publish nothing.", "HOST:PORT", env=True),
-    "store": Option("redis://HOST:PORT/DB, cassandra://HOST:PORT/KEYSPACE or sqlite:///FILE; NAME= for stages that name this store. Repeatable.", "[NAME=]URL", env=True),
-    "engine": Option("Where tasks run: on Spark, or in this process.", env=True),
-    "workers": Option("With --engine inprocess: spread the tasks over N processes on this machine; 1: all run in this process.", "N", env=True, least=1, most=MOST_WORKERS),
-    "master": Option("Spark's master: local[2], spark://HOST:PORT.", "URL", env=True),
-    "spark_conf": Option("A property of Spark. Repeatable.", "K=V", env=True),
-    "max_excluded": Option("Stop before sealing a batch that would skip more inputs than this, and more than the share.", "N", env=True, least=0),
-    "max_excluded_share": Option("The same limit as a share of the records read by the batch, 0 to 1; 1: never stop for this.", "SHARE", env=True, least=0, most=1),
+    "kafka": Option("Brokers, separated by commas; not needed by flows that read files and publish nothing.", "HOST:PORT", env=True, shared=True),
+    "kafka_config": Option("File of librdkafka properties (name=value, ${NAME} is taken from the environment): SASL, TLS, ...", "FILE", env=True, shared=True),
+    "store": Option("redis://HOST:PORT/DB, cassandra://HOST:PORT/KEYSPACE or sqlite:///FILE; NAME= for stages that name this store. Repeatable.", "[NAME=]URL", env=True, shared=True),
+    "engine": Option("Where tasks run: on Spark (the default), or in this process (the default of load).", "spark|inprocess", env=True, shared=True),
+    "workers": Option("With --engine inprocess: spread the tasks over N processes on this machine; by default all run in this process.", "N", env=True, least=1, most=MOST_WORKERS, shared=True),
+    "master": Option("Spark's master: local[2], spark://HOST:PORT.", "URL", env=True, shared=True),
+    "spark_conf": Option("A property of Spark. Repeatable.", "K=V", env=True, shared=True),
+    "takeover": Option("Do not wait for a run that seems alive; it is fenced off.", shared=True),
+    "allow_weak_durability": Option("Accept stores that may lose acknowledged writes.", env=True, shared=True),
+    "log_json": Option("JSON lines on standard error, no panel.", env=True, shared=True),
+    "json": Option("JSON, one object on each line.", shared=True),
+    "traceback": Option("With an error, also show its traceback.", env=True, shared=True),
+    "max_excluded": Option("Stop before sealing a batch that would skip more inputs than this, and more than a tenth of the records that it reads.", "N", env=True, least=0),
     "files": Option("Paths or patterns of a source of files, instead of those that the flow declares. Repeatable.", "SOURCE=PATH"),
-    "open_files": Option("Files that are read at the same time.", "N", env=True, least=1),
     "abandon": Option("Do not read the rest of the file with this content, which is gone; what was read stays counted. Repeatable.", "HASH"),
     "max_records": Option("Records of one batch, over all partitions and files.", "N", env=True, least=1),
     "create_topics": Option("Create missing topics: outputs with the partitions that the flow declares, inputs with N (0: inputs must exist).", "N", env=True, least=0),
@@ -84,3 +100,5 @@ TABLE: Final = {
     "waiting": Option("Instead of states: how many records wait for event time in each state partition, and who holds them back."),
 }
 """Name of a field -> its option."""
+SHARED: Final = {name: option for name, option in TABLE.items() if option.shared}
+"""Those that many commands take."""

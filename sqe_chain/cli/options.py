@@ -7,23 +7,24 @@ options can also be set in the environment, as ``SQE_CHAIN_...``.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
 from sqe_chain.cli.console import report_errors
-from sqe_chain.cli.option_table import TABLE, Option
+from sqe_chain.cli.option_table import SHARED, TABLE, Option
 from sqe_chain.cli.values import paths_of, properties, store_urls
-from sqe_chain.features.file_inputs import FileSettings
 from sqe_chain.features.settings import NAMES, settings_of
 from sqe_chain.plans.settings import Settings
 from sqe_chain.runtime.connecting import Deployment, EngineChoice
 
 DEFAULTS = Settings()
 """The default settings of a service."""
+ALSO: Final = "Also, as `sqe-chain --help` describes them:"
+"""How the paragraph with the names of shared options begins."""
 
 FlowArgument = Annotated[
     str, typer.Argument(metavar="MODULE:FLOW", help="Where the flow is, as in services.fastening:totals.")
@@ -32,31 +33,23 @@ StartOption = Annotated[
     Literal["earliest", "latest"] | None,
     Option("Where a new flow begins; by default at offset 0, if no records are missing.", env=True),
 ]
-TakeoverOption = Annotated[bool, Option("Do not wait for a run that seems alive; it is fenced off.")]
-WeakOption = Annotated[bool, Option("Accept stores that may lose acknowledged writes.", env=True)]
-KafkaConfigOption = Annotated[
-    Path | None,
-    Option(
-        "File of librdkafka properties (name=value, ${NAME} is taken from the environment): SASL, TLS, ...",
-        "FILE",
-        env=True,
-    ),
-]
+TakeoverOption = Annotated[bool, TABLE["takeover"]]
+WeakOption = Annotated[bool, TABLE["allow_weak_durability"]]
 ResumeOption = Annotated[bool, Option("Continue an attempt that was interrupted; the code must be the same.")]
 LimitOption = Annotated[
     int | None, Option("Show at most N; by default 100 in a table, all as JSON.", "N", least=1)
 ]
-JsonOption = Annotated[bool, Option("JSON, one object on each line.")]
-LogJsonOption = Annotated[bool, Option("JSON lines on standard error, no panel.", env=True)]
-TracebackOption = Annotated[bool, Option("With an error, also show its traceback.", env=True)]
+JsonOption = Annotated[bool, TABLE["json"]]
+LogJsonOption = Annotated[bool, TABLE["log_json"]]
+TracebackOption = Annotated[bool, TABLE["traceback"]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kafka:
     """Brokers, for a command that cannot do without."""
 
-    kafka: Annotated[str, Option("Brokers, separated by commas.", "HOST:PORT", env=True)]
-    kafka_config: KafkaConfigOption = None
+    kafka: str
+    kafka_config: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +57,7 @@ class KafkaIfNeeded:
     """Brokers, for flows that may do without."""
 
     kafka: str | None = None
-    kafka_config: KafkaConfigOption = None
+    kafka_config: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +108,6 @@ class SkipLimits:
     """How many inputs one batch may skip."""
 
     max_excluded: int = DEFAULTS.max_excluded
-    max_excluded_share: float = DEFAULTS.max_excluded_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +115,11 @@ class ServerOptions(Stores, KafkaIfNeeded):
     """What a command takes that moves states, and how it reports."""
 
     log_json: LogJsonOption = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderOptions(ClaimOptions, Stores, KafkaIfNeeded):
+    """What one needs to show readers, or to change them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +132,6 @@ class BatchOptions(SkipLimits, ClaimOptions, EngineOptions, Stores, KafkaIfNeede
     """What a service takes, whether it ends by itself or not."""
 
     files: list[str] | None = None
-    open_files: int = FileSettings().open_files
     abandon: list[str] | None = None
     max_records: int = DEFAULTS.max_records
     create_topics: int | None = None
@@ -222,7 +218,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             }
             function(**taken, **given)
 
-    paragraphs = (inspect.getdoc(function) or "").split("\n\n")
+    paragraphs = [*(inspect.getdoc(function) or "").split("\n\n"), _shared_line(parameters)]
     called.__name__ = function.__name__
     called.__doc__ = "\n\n".join(
         " ".join(paragraph.split()) for paragraph in paragraphs
@@ -230,6 +226,29 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     called.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     called.__annotations__ = {}
     return called
+
+
+def _shared_line(parameters: Mapping[str, inspect.Parameter]) -> str:
+    """The names of the options that the help of a command does not describe."""
+    names = [
+        f"{_name_of(name)}{' (required)' if parameters[name].default is inspect.Parameter.empty else ''}"
+        for name in SHARED
+        if name in parameters
+    ]
+    return f"{ALSO} {', '.join(names)}."
+
+
+def describe_shared() -> str:
+    """The options of many commands, a paragraph each, for the help of all commands."""
+    return "\n\n".join(
+        f"{_name_of(name)}{f' {option.metavar}' if option.metavar else ''}: {option.help}"
+        f"{f' [{option.variable(name)}]' if option.env else ''}"
+        for name, option in SHARED.items()
+    )
+
+
+def _name_of(field: str) -> str:
+    return f"--{field.replace('_', '-')}"
 
 
 def _for_typer(name: str, kind: Any) -> Any:  # noqa: ANN401 - annotations

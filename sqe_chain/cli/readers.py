@@ -1,16 +1,22 @@
-"""`sqe-chain readers`: shows the readers of a flow that run side by side, and changes which partitions they have."""
+"""`sqe-chain readers`: shows the readers of a flow that run side by side, or changes which partitions they have."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
-
-import typer
 
 from sqe_chain.cli.console import ERR, print_json, print_table
 from sqe_chain.cli.listening import prepare_command, work_with_heartbeat
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.option_table import Option
-from sqe_chain.cli.options import FlowArgument, JsonOption, OperationOptions, Stores, command, settings_in
+from sqe_chain.cli.options import (
+    FlowArgument,
+    JsonOption,
+    ReaderOptions,
+    Stores,
+    command,
+    settings_in,
+)
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.features.readers import Readers, read_record
 from sqe_chain.flow.compiled import CompiledFlow
@@ -20,22 +26,48 @@ from sqe_chain.ports import StateStore
 from sqe_chain.ports.readers import Partitions
 from sqe_chain.runtime.connecting import open_stores
 
-app = typer.Typer(no_args_is_help=True, help="Readers of one flow that run side by side.")
 
-
-@app.command("show")
 @command
-def show(target: FlowArgument, *, stores: Stores, json: JsonOption = False) -> None:
-    """Show the readers of a flow: their partitions, who runs them, and up to where they have read."""
+def readers(
+    target: FlowArgument,
+    *,
+    to: Annotated[
+        list[str] | None,
+        Option(
+            "A set of partitions: 0-3, or 0,2,4-7, or 8- (8 and all above). Name all sets; those that exist stay. "
+            "Repeatable.",
+            "SET",
+        ),
+    ] = None,
+    start: Annotated[
+        Literal["earliest", "latest"] | None,
+        Option("Where unread partitions begin; by default at offset 0, if nothing is missing."),
+    ] = None,
+    operation: ReaderOptions,
+    json: JsonOption = False,
+) -> None:
+    """Show the readers of a flow: their partitions, who runs them, and up to where they have read.
+
+    With --to, give its input partitions to other readers: 0-3 to 0-1 and 2-3; also of a flow that runs as one so far. Stop these
+    readers first; the command waits for those that are alive. It finishes what they have begun, and the new readers continue
+    exactly where they have ended. You may kill it and run it again.
+    """
     flow = load_flow(target)
+    if to:
+        _change(flow, to, start, operation)
+    else:
+        _show(flow, operation, as_lines=json)
+
+
+def _show(flow: CompiledFlow, stores: Stores, *, as_lines: bool) -> None:
     with open_stores(flow, stores.urls()) as opened:
-        readers = read_record(opened[""], flow.name).readers if opened else None
-        lines = [] if readers is None else _lines(readers, opened[""])
-    if readers is None or not lines:
+        known = read_record(opened[""], flow.name).readers if opened else None
+        lines = [] if known is None else _lines(known, opened[""])
+    if known is None or not lines:
         raise ConfigurationError(
             f"flow {flow.name!r}: the store knows no readers of it: it has not run with --partitions. Run it so"
         )
-    if json:
+    if as_lines:
         for line in lines:
             print_json(line._asdict())
         return
@@ -46,9 +78,9 @@ def show(target: FlowArgument, *, stores: Stores, json: JsonOption = False) -> N
             for partitions, name, plan, claimed_by, offsets in lines
         ),
     )
-    if readers.new:
+    if known.new:
         ERR.print(
-            f"a change to {'; '.join(str(partitions) for partitions in readers.new)} has begun and is not finished: run readers change again"
+            f"a change to {'; '.join(str(partitions) for partitions in known.new)} has begun and is not finished: run readers with the same --to again"
         )
 
 
@@ -73,31 +105,14 @@ def _lines(readers: Readers, home: StateStore) -> list[_ReaderLine]:
     return lines
 
 
-@app.command("change")
-@command
-def change(
-    target: FlowArgument,
-    *,
-    to: Annotated[
-        list[str],
-        Option(
-            "A set of partitions: 0-3, or 0,2,4-7, or 8- (8 and all above). Name all sets; those that exist stay. "
-            "Repeatable.",
-            "SET",
-        ),
-    ],
-    operation: OperationOptions,
-    start: Annotated[
-        Literal["earliest", "latest"] | None,
-        Option("Where unread partitions begin; by default at offset 0, if nothing is missing."),
-    ] = None,
+def _change(
+    flow: CompiledFlow,
+    to: Sequence[str],
+    start: Literal["earliest", "latest"] | None,
+    operation: ReaderOptions,
 ) -> None:
-    """Give the input partitions of a flow to other readers: 0-3 to 0-1 and 2-3; also of a flow that runs as one so far.
-
-    Stop these readers first; the command waits for those that are alive. It finishes what they have begun, and the new readers
-    continue exactly where they have ended. You may kill it and run it again.
-    """
-    flow = load_flow(target)
+    if operation.kafka is None:
+        raise ConfigurationError("--to without brokers. Expected them. Give --kafka HOST:PORT")
     wanted = [Partitions.parse(text) for text in to]
     flow.check_apart()
     with prepare_command(flow, settings_in(operation, start=start), operation) as prepared:

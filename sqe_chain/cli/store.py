@@ -37,13 +37,23 @@ def store_init(
     datacenter_replication: Annotated[
         list[str] | None, Option("The same for one data centre. Repeatable.", "DC=N")
     ] = None,
+    check: Annotated[
+        bool,
+        Option(
+            "Create nothing: report settings that may lose acknowledged states, and whether the tables exist."
+        ),
+    ] = False,
 ) -> None:
     """Create the tables that a store needs, or upgrade them to the newest version. May be repeated.
 
-    Run it once, before the first service starts. An existing keyspace keeps its replication.
+    Run it once, before the first service starts. An existing keyspace keeps its replication. The exit status of --check is 1 if
+    anything is wrong.
     """
     wanted = _replication(replication, datacenter_replication or [])
     with _opened(url) as store:
+        if check:
+            _check(store)
+            return
         if not isinstance(store, WithSchema):
             OUT.print("there is nothing to create: a store of this kind has no tables")
             return
@@ -52,29 +62,25 @@ def store_init(
             OUT.print(line)
 
 
-@app.command("check")
-@command
-def store_check(url: UrlArgument) -> None:
-    """Report settings that may lose acknowledged states, and whether the tables exist. Exit status 1 if anything is wrong."""
-    with _opened(url) as store:
-        if isinstance(store, WithSchema):
-            version, needed = store.schema_version()
-            OUT.print(f"tables: version {version}, the newest is {needed}")
-            if version != needed:
-                OUT.print(
-                    "create or upgrade them with: sqe-chain store init"
-                    if version < needed
-                    else "they are newer than this sqe-chain: use a newer one"
-                )
-                raise typer.Exit(1)
-        weak = store.check()
-        for line in weak:
-            OUT.print(f"weak: {line}")
-        for line in store.remarks():
-            OUT.print(f"note: {line}")
-        if weak:
+def _check(store: StateStore) -> None:
+    if isinstance(store, WithSchema):
+        version, needed = store.schema_version()
+        OUT.print(f"tables: version {version}, the newest is {needed}")
+        if version != needed:
+            OUT.print(
+                "create or upgrade them with: sqe-chain store init"
+                if version < needed
+                else "they are newer than this sqe-chain: use a newer one"
+            )
             raise typer.Exit(1)
-        OUT.print("durable: acknowledged writes are kept")
+    weak = store.check()
+    for line in weak:
+        OUT.print(f"weak: {line}")
+    for line in store.remarks():
+        OUT.print(f"note: {line}")
+    if weak:
+        raise typer.Exit(1)
+    OUT.print("durable: acknowledged writes are kept")
 
 
 @contextmanager

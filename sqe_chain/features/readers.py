@@ -294,7 +294,7 @@ def command_for(sets: Iterable[Partitions] = ()) -> str:
     """How the readers of a flow are changed, for error texts."""
     to = " ".join(f"--to {partitions}" for partitions in sets) or "--to SET ..."
     return (
-        f"stop the readers concerned, run `sqe-chain readers change MODULE:FLOW {to}` once, with all sets that there shall be, and start "
+        f"stop the readers concerned, run `sqe-chain readers MODULE:FLOW {to}` once, with all sets that there shall be, and start "
         "readers with these"
     )
 

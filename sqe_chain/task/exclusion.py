@@ -96,5 +96,5 @@ class SkipLimit:
             f"flow {flow!r}: policy {first.policy!r} would skip {skipped} of the last {inputs} inputs, which looks "
             f"like a mistake. Expected at most {self.count}, or {self.share:.0%} of them. {times} fail with {error}, first "
             f"{first.topic}[{first.partition}]@{first.offset}: {first.text}. Nothing of this batch was skipped. Fix the "
-            "code or the writer, or allow more with `--max-excluded` and `--max-excluded-share`"
+            "code or the writer, or allow more with `--max-excluded`"
         )

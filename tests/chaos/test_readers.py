@@ -72,13 +72,12 @@ def test_readers_that_are_killed_and_change_their_sets_end_exact(readers: Reader
     overlapping = readers.start("readings", "--partitions", "1-2")
     assert "partition 1 belongs to the reader of 0-1" in overlapping.stopped_by("ReadersOverlap")
     as_one = readers.start("readings")
-    assert "readers change" in as_one.stopped_by("ReadersOverlap")
+    assert "sqe-chain readers" in as_one.stopped_by("ReadersOverlap")
 
     readers.feed()
     first.kill()
     change = (
         "readers",
-        "change",
         "tests.support.reader_flows:readings",
         "--to",
         "0",

@@ -74,7 +74,9 @@ def test_brokers_take_theirs() -> None:
         assert str(archive.path) in mapped(server.identity.pid)
 
 
-@pytest.mark.skipif(not session.class_archive().path.exists(), reason="sqe-chain dev warm was never called")
+@pytest.mark.skipif(
+    not session.class_archive().path.exists(), reason="python -m sqe_chain.ext.dev warm was never called"
+)
 def test_spark_takes_its_own(spark: SparkSession) -> None:
     java_process: Any = spark.sparkContext._gateway
     assert str(session.class_archive().path) in mapped(java_process.proc.pid)

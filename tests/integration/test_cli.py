@@ -201,7 +201,7 @@ def test_dead_letter_records_come_back_once_although_the_sender_is_killed(
     words = [f"word-{number}" for number in range(4_000)]
     (tmp_path / "broken").touch()
     deployment.produce(*words, "sound")
-    stopped = deployment.once("letters", "--max-excluded-share", "1")
+    stopped = deployment.once("letters", "--max-excluded", "1000000")
     assert stopped.lines()[-1]["event"] == "stopped"
     (tmp_path / "broken").unlink()
     where = ("--kafka", deployment.kafka, "--store", deployment.store, "--engine", "inprocess")

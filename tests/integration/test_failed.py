@@ -133,7 +133,7 @@ def test_of_a_flow_with_stages_one_command_waits_for_the_other_and_a_killed_one_
         assert Counter(int(text) for state in found.to_dict().values() for text in state["texts"]) == counted
 
 
-SERVICE = ("run", "--once", "--create-topics", "0", "--max-excluded-share", "1")
+SERVICE = ("run", "--once", "--create-topics", "0", "--max-excluded", "1000000")
 
 
 @dataclass
@@ -169,7 +169,7 @@ class _Commands:
         return text
 
     def skip_half(self) -> None:
-        """Run the service over records of which it skips every second one; then the code is fixed."""
+        """Run the service over records and let it skip every second one; then the code is fixed."""
         self.log.create_topic(f"{self.name}.raw", 2)
         producer = Producer({"bootstrap.servers": self.kafka, "enable.idempotence": True, "max.in.flight": 1})
         for number in range(COUNT):

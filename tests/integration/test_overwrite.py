@@ -51,7 +51,7 @@ class Loads:
         }
         if signal_at:
             environment["LOAD_SIGNAL"] = f"{signal_at}:SIGKILL"
-        small = ("--max-records", "4", "--open-files", "2", "--log-json", "--takeover")
+        small = ("--max-records", "4", "--log-json", "--takeover")
         store = f"sqlite://{self.directory}/states.db"
         arguments = ("load", "tests.support.overwrite_loads:flow", "--store", store, *small, *options)
         log = self.directory / f"{len(self.runs):02}.log"

@@ -136,7 +136,7 @@ def test_a_partition_has_one_reader(tmp_path: Path, wanted: str, shared: int) ->
     pipeline = begun(tmp_path, "0-1", "2-3")
     record = read_record(pipeline.store, "readings-to-table")
     with pytest.raises(
-        ReadersOverlap, match=f"partition {shared} belongs to the reader of .* readers change"
+        ReadersOverlap, match=f"partition {shared} belongs to the reader of .* `sqe-chain readers "
     ):
         pipeline.reader(wanted).start()
     assert read_record(pipeline.store, "readings-to-table") == record
@@ -155,7 +155,9 @@ def test_a_flow_with_readers_does_not_run_as_one_nor_the_other_way_round(tmp_pat
     other.feed()
     one = other.as_one()
     one.run_until_caught_up()
-    with pytest.raises(ReadersOverlap, match=r"one reader has read the whole flow so far .* readers change"):
+    with pytest.raises(
+        ReadersOverlap, match=r"one reader has read the whole flow so far .* `sqe-chain readers "
+    ):
         other.reader("0-1").start()
     other.feed()
     one.restart()

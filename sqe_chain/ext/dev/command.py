@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +13,12 @@ from rich.text import Text
 from sqe_chain.adapters import open_store
 from sqe_chain.cli.console import ERR, OUT
 from sqe_chain.cli.option_table import Option
-from sqe_chain.cli.options import command
-from sqe_chain.ext.dev import DevMachine, down, fetch, kafka, reset, status, up
+from sqe_chain.cli.options import JsonOption, command
+from sqe_chain.cli.values import properties
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.dev import DevMachine, down, fetch, reset, status, up
 from sqe_chain.ext.dev.machine import DEFAULT_KINDS
+from sqe_chain.ext.dev.packages import KINDS
 from sqe_chain.ports import WithSchema
 
 app = typer.Typer(
@@ -31,7 +34,7 @@ DirOption = Annotated[
         help="Directory for data and the list of servers.",
     ),
 ]
-JsonOption = Annotated[bool, Option("All information as one JSON object.")]
+_MOST_PORT = 65_535
 
 
 @app.command("up")
@@ -39,11 +42,10 @@ JsonOption = Annotated[bool, Option("All information as one JSON object.")]
 def dev_up(
     *,
     directory: DirOption = None,
-    kafka_port: Annotated[int | None, Option("By default a free one.", "PORT", least=1, most=65_535)] = None,
-    redis_port: Annotated[int | None, Option("By default a free one.", "PORT", least=1, most=65_535)] = None,
     cassandra: Annotated[bool, Option("Also start Cassandra, with the tables of a store.")] = False,
-    cassandra_port: Annotated[
-        int | None, Option("By default a free one.", "PORT", least=1, most=65_535)
+    port: Annotated[
+        list[str] | None,
+        Option("Port of kafka, redis or cassandra; by default a free one. Repeatable.", "SERVER=PORT"),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -51,28 +53,13 @@ def dev_up(
     signal.signal(
         signal.SIGTERM, signal.default_int_handler
     )  # as Ctrl-C: the server that is starting ends, too
-    kinds = (*DEFAULT_KINDS, "cassandra") if cassandra or cassandra_port else DEFAULT_KINDS
+    ports = _ports(port or ())
+    kinds = (*DEFAULT_KINDS, "cassandra") if cassandra or "cassandra" in ports else DEFAULT_KINDS
     fetch(lambda line: ERR.print(Text(line, "dim")), kinds)
-    machine = up(
-        kinds, directory, kafka_port=kafka_port, redis_port=redis_port, cassandra_port=cassandra_port
-    )
+    machine = up(kinds, directory, **{f"{kind}_port": ports[kind] for kind in ports})
     if "cassandra" in kinds:
         _make_tables(machine)
     _show(machine, as_json=json)
-
-
-@app.command("warm")
-@command
-def dev_warm() -> None:
-    """Let Kafka and Spark start in half the time: archive the Java classes that they load. Takes a minute, once."""
-    fetch(lambda line: ERR.print(Text(line, "dim")), ("kafka",))
-    archives = [(kafka.class_archive(), kafka.archive_classes)]
-    if importlib.util.find_spec("pyspark"):
-        from sqe_chain.engines.spark import session  # noqa: PLC0415 - only here, because it loads Spark
-
-        archives.append((session.class_archive(), session.archive_classes))
-    for archive, make in archives:
-        OUT.print(f"{archive.name}: {archive.path if archive.path.exists() else make()}")
 
 
 @app.command("status")
@@ -84,25 +71,36 @@ def dev_status(*, directory: DirOption = None, json: JsonOption = False) -> None
 
 @app.command("down")
 @command
-def dev_down(*, directory: DirOption = None, json: JsonOption = False) -> None:
-    """Stop what `up` started. Data and addresses stay for the next `up`."""
-    machine = down(directory)
+def dev_down(
+    *,
+    directory: DirOption = None,
+    delete: Annotated[
+        bool, Option("Also delete all data: topics, offsets, states, tables and addresses.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Stop what `up` started. Data and addresses stay for the next `up`, unless they are deleted."""
+    machine = reset(directory) if delete else down(directory)
     stopped = [server.kind for server in machine.servers if server.running]
-    if json or not machine.servers:
+    if delete and machine.servers and not json:
+        OUT.print(f"deleted the data of: {', '.join(server.kind for server in machine.servers)}")
+    elif json or not machine.servers:
         _show(status(directory), as_json=json)
     else:
         OUT.print(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")
 
 
-@app.command("reset")
-@command
-def dev_reset(*, directory: DirOption = None) -> None:
-    """Stop what `up` started, and delete all of its data: topics, offsets, states and tables."""
-    machine = reset(directory)
-    if machine.servers:
-        OUT.print(f"deleted the data of: {', '.join(server.kind for server in machine.servers)}")
-    else:
-        _show(machine, as_json=False)
+def _ports(given: Sequence[str]) -> dict[str, int]:
+    """Server -> its port."""
+    ports = {}
+    for kind, text in properties("--port", given).items():
+        known = kind in KINDS and text.isascii() and text.isdigit() and 0 < int(text) <= _MOST_PORT
+        if not known:
+            raise ConfigurationError(
+                f"--port {kind}={text}. Expected {', '.join(KINDS)}, and a number from 1 to {_MOST_PORT}"
+            )
+        ports[kind] = int(text)
+    return ports
 
 
 def _make_tables(machine: DevMachine) -> None:

@@ -1,4 +1,4 @@
-"""Servers that outlive the command that started them: `sqe-chain dev up`, `status`, `down`, `reset`."""
+"""Servers that outlive the command that started them: `sqe-chain dev up`, `status`, `down`."""
 
 from __future__ import annotations
 

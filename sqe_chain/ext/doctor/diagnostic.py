@@ -75,7 +75,7 @@ KINDS: Final[dict[str, tuple[Severity, str, str]]] = {
     "home-behind": ("error", "it is at plan {number}, and the home store at plan {last}: stores were restored apart", "restore both from one backup"),
     "open-plan": ("note", "a plan is written in part, and no run is at work", "start the service: it finishes the plan"),
     "not-located": ("warning", "readers cannot find its states", "start the service: it writes the locations"),
-    "weak-store": ("error", "{why}", "sqe-chain store check URL"),
+    "weak-store": ("error", "{why}", "sqe-chain store init URL --check"),
     "store-remark": ("note", "{why}", ""),
     # this machine
     "clocks-differ": ("warning", "its clock is {seconds:,.1f} s {where} this machine's: timers, retention and the times in logs follow a wrong clock", "chronyc tracking"),

@@ -62,16 +62,13 @@ def compact(
     address: AddressArgument,
     *,
     option: OptionsOption = None,
-    least_files: Annotated[
-        int, Option("Leave state partitions with fewer files as they are.", "N", least=2)
-    ] = 2,
     json: JsonOption = False,
 ) -> None:
     """Merge the files of each state partition, and drop replaced rows. Readers and writers go on meanwhile.
 
     Each state partition is one commit, so it may be killed and run again. The old files stay until a vacuum.
     """
-    done = _opened(address, option).compact(least_files=least_files)
+    done = _opened(address, option).compact()
     if json:
         print_json(asdict(done))
         return

@@ -636,17 +636,11 @@ def test_the_limit_on_skipped_records_reaches_the_service(
     assert command(*common).exit_code == 0
     if from_environment:
         monkeypatch.setenv("SQE_CHAIN_MAX_EXCLUDED", "7")
-        monkeypatch.setenv("SQE_CHAIN_MAX_EXCLUDED_SHARE", "0.5")
         assert command(*common).exit_code == 0
     else:
-        assert command(*common, "--max-excluded", "7", "--max-excluded-share", "0.5").exit_code == 0
-    assert [(one.max_excluded, one.max_excluded_share) for one in given] == [(100, 0.1), (7, 0.5)]
-    for option, value in (
-        ("--max-excluded", "-1"),
-        ("--max-excluded-share", "1.1"),
-        ("--max-excluded-share", "nan"),
-    ):
-        assert command(*common, option, value).exit_code == 2
+        assert command(*common, "--max-excluded", "7").exit_code == 0
+    assert [one.max_excluded for one in given] == [100, 7]
+    assert command(*common, "--max-excluded", "-1").exit_code == 2
 
 
 def test_keys_that_are_no_text_are_written_as_hexadecimal(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from sqe_chain.cli import removed
 from sqe_chain.cli.commands import COMMANDS, application
+from sqe_chain.cli.option_table import SHARED
+from sqe_chain.cli.options import ALSO
 
 WINGS = ("dev", "tables", "trace", "why-not", "audit", "doctor", "web")
 
@@ -47,18 +51,17 @@ def test_what_a_service_does_not_need_is_not_loaded() -> None:
 
 
 TAKEN = {
-    "run": "TARGET kafka kafka-config store interval idle start engine workers master spark-conf partitions once close-windows create-topics takeover drop accept-rollback accept-changed-batch accept-lost-dead-letters allow-weak-durability max-records max-bytes files open-files abandon max-excluded max-excluded-share log-json metrics-port metrics-host web telemetry",
-    "load": "TARGET store files kafka kafka-config engine workers master spark-conf open-files abandon close-windows overwrite overwrite-partitions again drop-overwrite create-topics takeover allow-weak-durability max-records max-excluded max-excluded-share json log-json",
+    "run": "TARGET kafka kafka-config store interval idle start engine workers master spark-conf partitions once close-windows create-topics takeover drop accept-rollback accept-changed-batch accept-lost-dead-letters allow-weak-durability max-records max-bytes files abandon max-excluded log-json metrics-port metrics-host web telemetry",
+    "load": "TARGET store files kafka kafka-config engine workers master spark-conf abandon close-windows overwrite overwrite-partitions again drop-overwrite create-topics takeover allow-weak-durability max-records max-excluded json log-json",
     "show": "TARGET svg compiled",
     "state": "TARGET STAGE KEYS store match where from to output waiting json limit",
-    "rebuild": "TARGET accept-lost-dead-letters kafka kafka-config store engine workers master spark-conf resume announce takeover allow-weak-durability max-excluded max-excluded-share log-json",
-    "rewind": "TARGET accept-lost-dead-letters to kafka kafka-config store engine workers master spark-conf republish resume takeover allow-weak-durability max-excluded max-excluded-share log-json",
+    "rebuild": "TARGET accept-lost-dead-letters kafka kafka-config store engine workers master spark-conf resume announce takeover allow-weak-durability max-excluded log-json",
+    "rewind": "TARGET accept-lost-dead-letters to kafka kafka-config store engine workers master spark-conf republish resume takeover allow-weak-durability max-excluded log-json",
     "announce": "TARGET stage kafka kafka-config store takeover allow-weak-durability log-json",
     "export": "TARGET FILE kafka kafka-config store takeover log-json",
     "import": "TARGET FILE kafka kafka-config store allow-weak-durability log-json",
     "peek": "TOPIC kafka kafka-config json limit from partition types",
-    "failed list": "TARGET kafka kafka-config store error key no-key topic since until state limit json",
-    "failed show": "TARGET PLACE kafka kafka-config store show-payloads",
+    "failed list": "TARGET PLACES show-payloads kafka kafka-config store error key no-key topic since until state limit json",
     "failed release": "TARGET PLACES kafka kafka-config store engine workers master spark-conf error key no-key topic since until takeover allow-weak-durability json log-json",
     "failed discard": "TARGET PLACES kafka kafka-config store error key no-key topic since until takeover allow-weak-durability yes json log-json",
     "trace": "TARGET STAGE KEY kafka kafka-config store log-json format since",
@@ -68,18 +71,14 @@ TAKEN = {
     "web": "TARGETS kafka kafka-config store port host show-payloads",
     "flows list": "store json",
     "flows forget": "NAME kafka kafka-config store topics yes",
-    "readers show": "TARGET store json",
-    "readers change": "TARGET to kafka kafka-config store start takeover allow-weak-durability log-json",
-    "store init": "URL replication datacenter-replication",
-    "store check": "URL",
+    "readers": "TARGET to json kafka kafka-config store start takeover allow-weak-durability log-json",
+    "store init": "URL replication datacenter-replication check",
     "tables show": "ADDRESS option json",
-    "tables compact": "ADDRESS option least-files json",
+    "tables compact": "ADDRESS option json",
     "tables vacuum": "ADDRESS option retain-hours json",
-    "dev up": "dir kafka-port redis-port cassandra cassandra-port json",
-    "dev warm": "",
+    "dev up": "dir port cassandra json",
     "dev status": "dir json",
-    "dev down": "dir json",
-    "dev reset": "dir",
+    "dev down": "dir delete json",
 }
 """Arguments (in capitals) and options that people have typed into scripts; all commands take `--traceback` too."""
 
@@ -94,6 +93,59 @@ def test_every_command_takes_what_is_in_scripts() -> None:
         for name, command in _leaves(typer.main.get_group(application()), "")
     }
     assert found == {name: {*taken.split(), "traceback"} for name, taken in TAKEN.items()}
+
+
+def test_one_person_can_hold_the_command() -> None:
+    """To add a command or an option beyond these numbers, remove one: docs/scope.md has the rule."""
+    commands = dict(_leaves(typer.main.get_group(application()), ""))
+    own = [
+        (name, one.name)
+        for name, command in commands.items()
+        for one in command.params
+        if one.param_type_name == "option" and not one.hidden
+    ]
+    assert len(commands) <= 28
+    assert len(own) + len(SHARED) <= 120
+
+
+def test_every_shared_option_is_named_by_each_command_and_described_once() -> None:
+    described = CliRunner().invoke(application(), ["--help"]).stdout
+    for name, command in _leaves(typer.main.get_group(application()), ""):
+        named = (command.help or "").partition(ALSO)[2]
+        for option in command.params:
+            assert not option.hidden or f"{option.opts[0]}" in re.split(r"[ ,.]+", named), (name, option.name)
+    for name, option in SHARED.items():
+        assert (
+            described.count(f"--{name.replace('_', '-')}{f' {option.metavar}' if option.metavar else ''}:")
+            == 1
+        )
+
+
+@pytest.mark.parametrize("words", removed.COMMANDS, ids=" ".join)
+def test_a_removed_command_names_the_way_on(words: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(application(words[0]), [*words, "shop:orders"])
+    assert done.exit_code == 2
+    assert f"Use {removed.COMMANDS[words]}" in done.stderr.replace("\n", " ")
+    names = [" ".join(typed) for typed in removed.COMMANDS]
+    assert not set(names) & dict(_leaves(typer.main.get_group(application()), "")).keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "option"), [(words, name) for words, options in removed.OPTIONS.items() for name in options]
+)
+def test_a_removed_option_names_the_way_on(words: tuple[str, ...], option: str) -> None:
+    for given in ((option, "1"), (f"{option}=1",)):
+        done = CliRunner().invoke(application(words[0]), [*words, "shop:orders", *given])
+        assert done.exit_code == 2
+        assert f"{option} was removed. Use {removed.OPTIONS[words][option]}" in done.stderr.replace("\n", " ")
+    assert option.removeprefix("--") not in TAKEN[" ".join(words)].split()
+
+
+def test_a_removed_variable_is_not_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SQE_CHAIN_MAX_EXCLUDED_SHARE", "1")
+    done = CliRunner().invoke(application("run"), ["run", "shop:orders"])
+    assert "SQE_CHAIN_MAX_EXCLUDED_SHARE was removed" in done.stderr
+    assert "removed" not in CliRunner().invoke(application("show"), ["show", "shop:orders"]).stderr
 
 
 def test_every_whole_number_has_bounds() -> None:

@@ -21,7 +21,7 @@ Command = Callable[..., Result]
 Feed = Callable[..., None]
 
 KAFKA = ("--kafka", "broker:9092")
-RUN = (*KAFKA, "--engine", "inprocess", "--once", "--allow-weak-durability", "--max-excluded-share", "1")
+RUN = (*KAFKA, "--engine", "inprocess", "--once", "--allow-weak-durability", "--max-excluded", "1000000")
 
 
 @pytest.fixture

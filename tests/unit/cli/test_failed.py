@@ -35,7 +35,7 @@ class Flow:
         return (*KAFKA, "--store", self._store) if self.has_store else KAFKA
 
     def run(self) -> Result:
-        options = ("--engine", "inprocess", "--once", "--allow-weak-durability", "--max-excluded-share", "1")
+        options = ("--engine", "inprocess", "--once", "--allow-weak-durability", "--max-excluded", "1000000")
         ran = self._command("run", f"cli_flows:{self.name}", *self.servers, *options)
         assert ran.exit_code == 0, ran.stderr
         return ran
@@ -48,7 +48,7 @@ class Flow:
         )
 
     def lines(self, verb: str, *arguments: str) -> list[dict[str, Any]]:
-        result = self(verb, *arguments, *(() if verb == "show" else ("--json",)))
+        result = self(verb, *arguments, "--json")
         assert result.exit_code == 0, result.stderr
         return [json.loads(line) for line in result.stdout.splitlines()]
 
@@ -114,16 +114,16 @@ def test_places_in_a_narrow_terminal_can_be_pasted(flow: Flow, monkeypatch: pyte
 
 
 def test_one_record_is_shown_by_where_it_was_read(flow: Flow) -> None:
-    (shown,) = flow.lines("show", "words[0]@0")
+    (shown,) = flow.lines("list", "words[0]@0")
     assert (shown["error"], shown["chain"], shown["headers"]) == ("ValueError", "(origin)", [])
     assert [event["what"] for event in shown["history"]] == ["parked" if flow.name == "parks" else "skipped"]
     assert "value" not in shown
-    (whole,) = flow.lines("show", "words[0]@0", "--show-payloads")
+    (whole,) = flow.lines("list", "words[0]@0", "--show-payloads")
     assert "value" in whole
-    missing = flow("show", "words[0]@99")
+    missing = flow("list", "words[0]@99")
     assert missing.exit_code == 2
     assert "no failed record was read at words[0]@99" in missing.stderr
-    assert "names no record" in flow("show", "words").stderr
+    assert "names no record" in flow("list", "words").stderr
 
 
 def test_selected_records_count_once_and_the_others_stay(flow: Flow) -> None:
@@ -165,7 +165,7 @@ def test_what_was_released_without_a_store_has_its_history(flow_of: Callable[[st
     flow = flow_of("sorting")
     flow("release", "words[0]@0")
     flow("discard", "words[1]@0", "--yes")
-    histories = [flow.lines("show", f"words[{number}]@0")[0]["history"] for number in (0, 1)]
+    histories = [flow.lines("list", f"words[{number}]@0")[0]["history"] for number in (0, 1)]
     assert [[event["what"] for event in history] for history in histories] == [
         ["skipped", "release", "done"],
         ["skipped", "discard"],

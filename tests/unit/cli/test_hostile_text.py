@@ -31,7 +31,7 @@ from sqe_chain.runtime.statistics import Statistics
 FORGED = "2026-01-01 00:00:00  committed  forged=1"
 HOSTILE = f"x\x1b]0;owned\x07\x1b[2J\n{FORGED}\r{FORGED}\u2028{FORGED}\x85{FORGED}\x9b31m\u202e\x7f[bold red][/nothing]"
 KAFKA = ("--kafka", "broker:9092")
-RUN = (*KAFKA, "--engine", "inprocess", "--once", "--allow-weak-durability", "--max-excluded-share", "1")
+RUN = (*KAFKA, "--engine", "inprocess", "--once", "--allow-weak-durability", "--max-excluded", "1000000")
 Command = Callable[..., Result]
 
 
@@ -88,8 +88,8 @@ def fed(
         ("audit", "cli_flows:skips", "--stage", HOSTILE, *KAFKA, "--store", "STORE-skips"),
         ("failed", "list", "cli_flows:letters", *KAFKA, "--store", "STORE-letters"),
         ("failed", "list", "cli_flows:letters", *KAFKA, "--store", "STORE-letters", "--json"),
-        ("failed", "show", "cli_flows:letters", "words[0]@0", *KAFKA, "--store", "STORE-letters"),
-        ("failed", "show", "cli_flows:letters", "words[0]@1", *KAFKA, "--store", "STORE-letters"),
+        ("failed", "list", "cli_flows:letters", "words[0]@0", *KAFKA, "--store", "STORE-letters"),
+        ("failed", "list", "cli_flows:letters", "words[0]@1", *KAFKA, "--store", "STORE-letters"),
         ("doctor", "cli_flows:letters", *KAFKA, "--store", "STORE-letters"),
         ("peek", HOSTILE, *KAFKA),
         ("run", HOSTILE, *RUN),

@@ -15,7 +15,7 @@ STORES = {
     "failed list": ("failed", "list", "cli_flows:counts", *KAFKA),
     "flows list": ("flows", "list"),
     "flows forget": ("flows", "forget", "cli-counts", "--yes", *KAFKA),
-    "readers show": ("readers", "show", "cli_flows:once"),
+    "readers": ("readers", "cli_flows:once"),
     "rebuild": ("rebuild", "cli_flows:counts", "--engine", "inprocess", *KAFKA),
     "rewind": ("rewind", "cli_flows:counts", "--to", "words[0]=0", "--engine", "inprocess", *KAFKA),
     "announce": ("announce", "cli_flows:counts", "--engine", "inprocess", *KAFKA),
@@ -23,9 +23,10 @@ STORES = {
     "import": ("import", "cli_flows:counts", "missing.jsonl", *KAFKA),
 }
 OTHERS = {
-    **{f"dev {name}": ("dev", name, "--dir", "{}") for name in ("status", "down", "reset")},
+    **{f"dev {name}": ("dev", name, "--dir", "{}") for name in ("status", "down")},
     **{f"tables {name}": ("tables", name, "{}") for name in ("show", "compact", "vacuum")},
-    "store check": ("store", "check", "sqlite://{}"),
+    "store init --check": ("store", "init", "sqlite://{}", "--check"),
+    "dev down --delete": ("dev", "down", "--dir", "{}", "--delete"),
     **{name: (*words, "--store", "sqlite://{}") for name, words in STORES.items()},
 }
 
@@ -46,7 +47,7 @@ def test_nothing_is_made(
     assert below(tmp_path) == before
 
 
-@pytest.mark.parametrize("name", ["status", "down", "reset"])
+@pytest.mark.parametrize("name", ["status", "down"])
 def test_a_directory_without_servers_is_named(
     name: str, tmp_path: Path, command: Callable[..., Result]
 ) -> None:

@@ -83,7 +83,7 @@ def failed(flows: ModuleType, log: MemoryLog, command: Command, store: str) -> s
         flows.broken.add(f"w{number}")
         value = wrap(StringValue(value=f"w{number}"), key=key, timestamp_ms=number)
         log.append("words", 0, value, key=key, timestamp_ms=number)
-    for flow, more in (("parks", ()), ("letters", ("--max-excluded-share", "1"))):
+    for flow, more in (("parks", ()), ("letters", ("--max-excluded", "1000000"))):
         ran = command(
             "run", f"cli_flows:{flow}", "--engine", "inprocess", "--once", *OPTIONS, f"{store}-{flow}",
             "--allow-weak-durability", *more,

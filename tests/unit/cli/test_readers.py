@@ -62,9 +62,7 @@ def run(command: Command, where: tuple[str, ...], *more: str, flow: str = "readi
 
 def test_readers_are_run_shown_changed_and_forgotten(command: Command, where: tuple[str, ...]) -> None:
     store = where[2:4]
-    assert (
-        "has not run with --partitions" in command("readers", "show", "cli_readers:readings", *store).stderr
-    )
+    assert "has not run with --partitions" in command("readers", "cli_readers:readings", *store).stderr
     for partitions in ("0-1", "2-"):
         found = run(command, where, "--partitions", partitions)
         assert found.exit_code == 0, found.stderr
@@ -75,7 +73,7 @@ def test_readers_are_run_shown_changed_and_forgotten(command: Command, where: tu
     assert "ReadersOverlap" in refused.stderr
     assert run(command, where).exit_code == 3
 
-    shown = command("readers", "show", "cli_readers:readings", *store, "--json").stdout
+    shown = command("readers", "cli_readers:readings", *store, "--json").stdout
     lines = [json.loads(line) for line in shown.splitlines()]
     assert [(line["partitions"], line["name"]) for line in lines] == [
         ("0-1", "cli-readings.reader-0-1"),
@@ -83,7 +81,7 @@ def test_readers_are_run_shown_changed_and_forgotten(command: Command, where: tu
     ]
     assert lines[1]["offsets"] == {"readings[2]": 10, "readings[3]": 10}
 
-    change = ("readers", "change", "cli_readers:readings", *where)
+    change = ("readers", "cli_readers:readings", *where)
     changed = command(*change, "--to", "0-1", "--to", "2", "--to", "3-")
     assert changed.exit_code == 0, changed.stderr
     assert "2- became 2; 3-; start a reader for each" in changed.stderr
@@ -91,9 +89,9 @@ def test_readers_are_run_shown_changed_and_forgotten(command: Command, where: tu
         "these are its readers already" in command(*change, "--to", "0-1", "--to", "2", "--to", "3-").stderr
     )
     assert run(command, where, "--partitions", "3-").exit_code == 0
-    shown = command("readers", "show", "cli_readers:readings", *store, "--json").stdout
+    shown = command("readers", "cli_readers:readings", *store, "--json").stdout
     assert "cli-readings.reader-3-.1" in shown
-    assert "partitions" in command("readers", "show", "cli_readers:readings", *store).stdout
+    assert "partitions" in command("readers", "cli_readers:readings", *store).stdout
 
     listed = command("flows", "list", *store, "--json").stdout
     assert "cli-readings.reader-0-1" in listed
@@ -110,7 +108,7 @@ def test_what_cannot_be_read_apart_is_refused_with_the_reason(
     assert refused.exit_code == 2, refused.stderr
     assert "stage 'per-robot' (aggregate) keeps states" in refused.stderr
     assert run(command, where, "--partitions", "0-x").exit_code == 2
-    change = command("readers", "change", "cli_readers:copies", *where, "--to", "0-1", "--to", "2-")
+    change = command("readers", "cli_readers:copies", *where, "--to", "0-1", "--to", "2-")
     assert change.exit_code == 2
     assert "Stop its readers, and start others with any sets" in change.stderr
 

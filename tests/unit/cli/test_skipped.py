@@ -15,7 +15,7 @@ Command = Callable[..., Result]
 Feed = Callable[..., None]
 
 KAFKA = ("--kafka", "broker:9092")
-RUN = (*KAFKA, "--engine", "inprocess", "--once", "--allow-weak-durability", "--max-excluded-share", "1")
+RUN = (*KAFKA, "--engine", "inprocess", "--once", "--allow-weak-durability", "--max-excluded", "1000000")
 
 
 def committed(result: Result) -> list[dict[str, object]]:
