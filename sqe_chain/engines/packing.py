@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from types import FunctionType
 from typing import Any
 
 import cloudpickle
@@ -22,6 +23,7 @@ from google.protobuf.message import Message
 
 from sqe_chain.codecs.codec import MadeClass
 from sqe_chain.codecs.registry import classes_of_script, make_known
+from sqe_chain.engines.globals_at_start import Noted, check_globals, globals_of, is_wrapper
 from sqe_chain.engines.module_sources import check_modules, digests_of_modules
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
@@ -43,12 +45,14 @@ class PackedFlow:
         blob: the pickled flow, with the value types that the script defines, because no worker can import them.
         modules: see `digests_of_modules`.
         decimals: how the service computes with decimals.
+        noted: values of globals that the flow's functions name; see `globals_of`.
     """
 
     digest: str
     blob: bytes
     modules: Mapping[str, str] = field(default_factory=dict)
     decimals: decimal.Context = field(default_factory=decimal.getcontext)
+    noted: Noted = field(default_factory=dict)
 
     @classmethod
     def of(cls, flow: CompiledFlow) -> PackedFlow:
@@ -59,7 +63,8 @@ class PackedFlow:
         """
         try:
             buffer = io.BytesIO()
-            _FlowPickler(buffer).dump((flow, list(filter(_can_be_sent, classes_of_script()))))
+            pickler = _FlowPickler(buffer)
+            pickler.dump((flow, list(filter(_can_be_sent, classes_of_script()))))
         except Exception as error:
             raise ConfigurationError(
                 f"flow {flow.name!r} cannot be sent to the processes that run its tasks: {type(error).__name__}: {error}. Its functions "
@@ -69,14 +74,18 @@ class PackedFlow:
         modules = digests_of_modules()
         decimals = decimal.getcontext().copy()
         decimals.clear_flags()
-        digest = blake2b(blob + repr((modules, decimals)).encode(), digest_size=16).hexdigest()
-        return cls(digest, blob, modules, decimals)
+        noted = globals_of(pickler.functions)
+        digest = blake2b(blob + repr((modules, decimals, noted)).encode(), digest_size=16).hexdigest()
+        return cls(digest, blob, modules, decimals, noted)
 
-    def unpack(self) -> CompiledFlow:
+    def unpack(self, *, same_globals: bool = True) -> CompiledFlow:
         """The flow; unpacked once per process.
 
+        Args:
+            same_globals: whether globals have to be what they are in the service.
+
         Raises:
-            ConfigurationError: a module is missing on this worker, or is not what the service was started with.
+            ConfigurationError: a module is missing on this worker, or it or a global of it is not what it is in the service.
         """
         flow: CompiledFlow | None = _unpacked.get(self.digest)
         if flow is None:
@@ -92,6 +101,8 @@ class PackedFlow:
                 check_modules(self.modules)
                 raise
             check_modules(self.modules)
+            if same_globals:
+                check_globals(self.noted)
             make_known(python_types)
             decimal.setcontext(self.decimals.copy())  # after imports, which may set another one
             _unpacked.clear()  # keep only the newest
@@ -139,9 +150,18 @@ class _FlowPickler(cloudpickle.CloudPickler):  # type: ignore[misc] # published 
 
     The module name in a generated class comes from the path that protoc was given. It is seldom the name under which the class is
     imported, and by value it cannot be pickled. So it is pickled as the name of its module, or else as its .proto file.
+
+    Attributes:
+        functions: functions, wrappers of functions and classes that it has met.
     """
 
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.functions: list[object] = []
+
     def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - any object can be pickled
+        if isinstance(obj, FunctionType | type) or is_wrapper(obj):
+            self.functions.append(obj)
         if isinstance(obj, type) and issubclass(obj, Message) and obj is not Message:
             file: Any = obj.DESCRIPTOR.file
             module = _module_of(file)
