@@ -72,7 +72,8 @@ BRIEF: dict[str, tuple[str, ...]] = {
     "sqe_chain.adapters.kafka": ("KafkaLog", "load_config"),
     "sqe_chain.adapters.memory": ("MemoryLog",),
     "sqe_chain.codecs": (
-        *("Codec", "Field", "FieldKind", "Shape", "register", "codec_for", "codec_named", "codec_name"),
+        *("Codec", "Place", "RecordHeaders", "Role", "Field", "FieldKind", "Shape"),
+        *("register", "codec_for", "codec_named", "codec_name"),
     ),
     "sqe_chain.flow": ("Aggregation",),
     "sqe_chain.testing": (

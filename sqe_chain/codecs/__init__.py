@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from sqe_chain.codecs.codec import Codec, Field, FieldKind, Shape, codec_name
+from sqe_chain.codecs.codec import Codec, Field, FieldKind, Place, RecordHeaders, Role, Shape, codec_name
 from sqe_chain.codecs.registry import codec_for, codec_named, register
 
-__all__ = ["Codec", "Field", "FieldKind", "Shape", "codec_for", "codec_name", "codec_named", "register"]
+__all__ = [
+    "Codec",
+    "Field",
+    "FieldKind",
+    "Place",
+    "RecordHeaders",
+    "Role",
+    "Shape",
+    "codec_for",
+    "codec_name",
+    "codec_named",
+    "register",
+]

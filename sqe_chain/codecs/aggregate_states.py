@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from sqe_chain.codecs.aggregates import AggregatePart, Aggregates
 from sqe_chain.codecs.codec import Field, FieldKind, Shape
@@ -24,10 +24,6 @@ class AggregateStates(Json[State]):
     """
 
     self_checking: ClassVar[bool] = True
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A decoder cannot be pickled
-        return type(self), (self.python_type,)
 
     def copy(self, value: State) -> State:
         # No fold changes what a field holds, it only puts something else there

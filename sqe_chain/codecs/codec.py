@@ -19,6 +19,26 @@ FieldKind = Literal[
 """Kind of a field, for tables and comparisons."""
 
 
+Role = Literal["key", "value"]
+"""Which part of a record holds what a codec encodes."""
+
+RecordHeaders = Sequence[tuple[str, bytes | None]]
+"""Headers of a record, in their order; names may repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a codec's bytes are: see `Codec.at`. Schema registries make the name of a subject of it.
+
+    Attributes:
+        topic: name of the topic.
+        role: the part of its records. A flow's sources and outputs have codecs of values; their keys are bytes.
+    """
+
+    topic: str
+    role: Role = "value"
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """One field of a type, for tables and for conditions on states.
@@ -41,7 +61,10 @@ class Codec(ABC, Generic[Value]):
     """Encodes and decodes the values of one Python type.
 
     A codec of your own is a subclass with a `name`, `encode` and `decode`. Register it with `register`, or by an entry point of
-    the group ``sqe_chain.codecs``. It is created as ``CodecClass(python_type)``, and must be picklable.
+    the group ``sqe_chain.codecs``. Where it is named, or found by a type, it is created as ``CodecClass(python_type)``.
+
+    A constructor may take more, for codecs that are given as objects. Other processes create the codec again with the same
+    arguments, so these must be picklable. What it looks up or opens later, such as a client, stays in its process.
 
     Attributes:
         name: of the codec, lower case letters, digits, "-" and "_"; permanent, it is written into envelopes.
@@ -57,6 +80,8 @@ class Codec(ABC, Generic[Value]):
             nothing to do.
         self_describing: whether payloads name their fields, so that decoding notices a payload of another type. Plans
             then do not store how a topic's payloads were declared.
+        wants_headers: whether decoding a record needs its headers: then sources call `decode_with` instead of `decode`.
+        writes_headers: whether records of an output bear the `headers` of its codec.
         python_type: type of the values.
     """
 
@@ -69,16 +94,44 @@ class Codec(ABC, Generic[Value]):
     deterministic: ClassVar[bool] = True
     self_checking: ClassVar[bool] = False
     self_describing: ClassVar[bool] = False
+    wants_headers: ClassVar[bool] = False
+    writes_headers: ClassVar[bool] = False
+
+    # Kept before the subclass's own constructor runs, so that no subclass can forget a setting on its way to a worker.
+    _made_with: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *settings: Any, **named: Any) -> Self:  # noqa: ANN401 - whatever the constructor of a subclass takes
+        codec = super().__new__(cls)
+        codec._made_with = settings, named
+        return codec
 
     def __init__(self, python_type: type[Value]) -> None:
         self.python_type = python_type
 
-    def __reduce__(self) -> tuple[type[Self], tuple[Any, ...]]:
-        """Pickled as class and type, and created again on the other side."""
-        return type(self), (self.python_type,)
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Pickled as its class and what its constructor was given, and created again on the other side."""
+        return _create, (type(self), *self._made_with)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.python_type.__qualname__})"
+
+    def at(self, place: Place) -> Self:
+        """The codec for one place: this one, or another one of its class that knows the place. By default this one.
+
+        A flow asks for it when it is compiled, for each topic of a source and for each output. Each process that runs its tasks asks
+        again. The flow keeps what it gets, so a codec may keep what it has looked up. An output whose codec goes by the type of each value
+        asks when the first value of a type comes. States, shuffles and `wrap` have no place: there this is not called.
+
+        Do not ask a server here: `encode` and `decode` can raise `Unavailable` and are called again; what this raises stops the start.
+
+        Args:
+            place: the topic, and the part of its records.
+
+        Raises:
+            ConfigurationError: the codec cannot be used there; the flow's error names the line of the declaration.
+        """
+        del place
+        return self
 
     @abstractmethod
     def encode(self, value: Value) -> bytes:
@@ -88,8 +141,29 @@ class Codec(ABC, Generic[Value]):
     def decode(self, data: bytes) -> Value:
         """The value of these bytes. Any exception is an error in the bytes, except those of an outage, such as `Unavailable`: the batch is repeated."""
 
+    def decode_with(self, data: bytes, headers: RecordHeaders) -> Value:
+        """As `decode`, for a record of a source. Only called if `wants_headers` is set.
+
+        Args:
+            data: the payload.
+            headers: of its record; those of a schema registry name the schema.
+        """
+        del headers
+        return self.decode(data)
+
+    def headers(self) -> RecordHeaders:
+        """What each record of an output bears besides its payload, such as the schema's id. Only called if `writes_headers` is set.
+
+        They are the same for all values of the codec, in every attempt. They take the place of headers with their names that come
+        from the input. An outage may be raised, as by `encode`.
+        """
+        return ()
+
     def decode_own(self, data: bytes) -> Value:
-        """As `decode`, for what `encode` has given: what that refuses need not be looked for."""
+        """As `decode`, for what `encode` has given, which has no headers: what `encode` refuses need not be looked for.
+
+        What is published is read by it before, so a codec whose `decode` needs headers has one of its own.
+        """
         return self.decode(data)
 
     def decode_all(self, payloads: Sequence[bytes]) -> list[Value]:
@@ -178,6 +252,11 @@ class Codec(ABC, Generic[Value]):
         """
         del shape
         return "" if self.reads(was) else f"it was {was}, now it is {self.type_name}"
+
+
+def _create(codec: Callable[..., Codec[Any]], settings: tuple[Any, ...], named: dict[str, Any]) -> Codec[Any]:
+    """A codec as it was created elsewhere: `pickle` itself passes positional arguments only."""
+    return codec(*settings, **named)
 
 
 class MadeClass(type):

@@ -80,10 +80,6 @@ class Json(Codec[Value]):
         if not (self._floats or self._decimals or self._times or self._nests):
             vars(self)["encode"] = _encode
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A decoder cannot be pickled
-        return _unpickle, (self.python_type, self._name)
-
     @classmethod
     def takes(cls, python_type: type) -> bool:
         """Structs, dataclasses, and plain values."""
@@ -188,11 +184,6 @@ def _name_of(python_type: type) -> str:
     """The name of a class; plain values have none, nor have declared aggregates, nor a window of them."""
     held = state_type(python_type) or python_type
     return "" if held in PLAIN or is_aggregates(held) else python_type.__name__
-
-
-def _unpickle(python_type: type[Value], type_name: str) -> Json[Value]:
-    """Create the codec again: `pickle` passes positional arguments only."""
-    return Json(python_type, type_name=type_name)
 
 
 def _is_record(python_type: type) -> bool:

@@ -6,26 +6,28 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic, Literal, Self, TypeVar
 
+from sqe_chain.codecs import Codec, Place, codec_for
 from sqe_chain.envelope.marks import Recreated
-from sqe_chain.errors import FlowError
+from sqe_chain.errors import ConfigurationError, FlowError
 from sqe_chain.flow.declaration import check_name
 from sqe_chain.flow.nodes import KeyedNode, Node, OutputNode, SideNode, SourceNode, StageNode
 from sqe_chain.ports.files import FileSource
 from sqe_chain.ports.readers import ALL, Partitions, scope_of
 
 PoisonPolicy = Literal["stop", "dead_letter", "skip", "park"]
+Key = TypeVar("Key")
 Found = TypeVar("Found")
 
 
-class ByTopic(dict[str, Found], Generic[Found]):
-    """What `find` gives for a topic, kept when it is asked for first: topics of files come while the flow runs."""
+class Kept(dict[Key, Found], Generic[Key, Found]):
+    """What `find` gives for a key, kept when it is asked for first: topics of files and types of values come while the flow runs."""
 
-    def __init__(self, find: Callable[[str], Found]) -> None:
+    def __init__(self, find: Callable[[Key], Found]) -> None:
         super().__init__()
         self._find = find
 
-    def __missing__(self, topic: str) -> Found:
-        value = self[topic] = self._find(topic)
+    def __missing__(self, key: Key) -> Found:
+        value = self[key] = self._find(key)
         return value
 
 
@@ -53,6 +55,10 @@ class CompiledFlow:
         file_sources: what its sources of files read.
         input_names: all input topics and the names of all sources of files, sorted.
         source_of: topic -> the source that reads it, or the file whose topic it is; None: none does.
+        codec_of: topic -> the codec of the source that reads it, for that place; None: it has a decoder.
+        output_codec: index of an output, and the type of a value -> the codec that encodes such values, for its topic.
+        headed: index of an output, and a type as envelopes name it -> the codec, if such records bear its headers. Filled as
+            `output_codec` finds them: a payload has been encoded before its headers are asked for.
         declared_topic: topic -> the topic as it is declared: of a file the name of its source.
         gated: the input topics, and the names of sources of files, whose inputs are taken in the order of their times. They reach
             a stage that compares times of several inputs. One input partition alone has an order already.
@@ -95,8 +101,11 @@ class CompiledFlow:
     input_topics: tuple[str, ...] = field(init=False, repr=False)
     file_sources: tuple[FileSource, ...] = field(init=False, repr=False)
     input_names: tuple[str, ...] = field(init=False, repr=False)
-    source_of: ByTopic[SourceNode | None] = field(init=False, repr=False)
-    declared_topic: ByTopic[str] = field(init=False, repr=False)
+    source_of: Kept[str, SourceNode | None] = field(init=False, repr=False)
+    codec_of: Kept[str, Codec[Any] | None] = field(init=False, repr=False)
+    output_codec: Kept[tuple[int, type], Codec[Any]] = field(init=False, repr=False)
+    headed: dict[tuple[int, str], Codec[Any]] = field(init=False, repr=False)
+    declared_topic: Kept[str, str] = field(init=False, repr=False)
     gated: frozenset[str] = field(init=False, repr=False)
     by_time: bool = field(init=False, repr=False)
     timed: bool = field(init=False, repr=False)
@@ -135,8 +144,11 @@ class CompiledFlow:
             "input_topics": tuple(topics),
             "file_sources": files,
             "input_names": tuple(sorted([*topics, *(source.name for source in files)])),
-            "source_of": ByTopic(lambda topic: next((node for node in sources if node.reads(topic)), None)),
-            "declared_topic": ByTopic(
+            "source_of": Kept(lambda topic: next((node for node in sources if node.reads(topic)), None)),
+            "codec_of": Kept(self._codec_of),
+            "output_codec": Kept(self._output_codec),
+            "headed": {},
+            "declared_topic": Kept(
                 lambda topic: next((source.name for source in files if source.has(topic)), topic)
             ),
             "gated": gated,
@@ -160,6 +172,30 @@ class CompiledFlow:
     def compile(self) -> Self:
         """Itself."""
         return self
+
+    def _codec_of(self, topic: str) -> Codec[Any] | None:
+        node = next((node for node in self.sources if topic in node.topics or node.reads(topic)), None)
+        codec = None if node is None else node.codec
+        if node is None or codec is None or node.files is not None:  # rows of files are in no topic
+            return codec
+        return _at(codec, topic)
+
+    def _output_codec(self, place: tuple[int, type]) -> Codec[Any]:
+        index, python_type = place
+        node = self.nodes[index]
+        if not isinstance(node, OutputNode):
+            raise AssertionError(f"{node.declared_at}: no output")  # noqa: TRY004 - ours, no user can cause it
+        if isinstance(node.encoding, Codec):
+            whole = index, node.encoding.python_type
+            if place != whole:  # it takes values of every type, and has one memory of what it has looked up
+                return self.output_codec[whole]
+            codec = _at(node.encoding, node.topic)
+        else:
+            make = codec_for if node.encoding is None else node.encoding
+            codec = _at(make(python_type), node.topic)
+        if codec.writes_headers:
+            self.headed[index, codec.type_name] = codec
+        return codec
 
     def stage_at(self, index: int) -> StageNode:
         """The stage with this index in `nodes`."""
@@ -224,6 +260,21 @@ class CompiledFlow:
     def reads_partition(self, number: int) -> bool:
         """Whether it reads the input partitions with this number."""
         return self.partitions is None or number in self.partitions
+
+
+def _at(codec: Codec[Any], topic: str) -> Codec[Any]:
+    """A codec for the values of a topic.
+
+    Raises:
+        ConfigurationError: the codec refuses the place, or gives something else.
+    """
+    own = codec.at(Place(topic))
+    if type(own) is not type(codec) or own.python_type is not codec.python_type:
+        raise ConfigurationError(
+            f"codec {codec.name!r} gives {own!r} for the values of topic {topic!r}. Expected itself, or a codec of its class and type. "
+            f"Let {type(codec).__name__}.at() return one"
+        )
+    return own
 
 
 def takes_times(stage: StageNode) -> bool:

@@ -9,6 +9,7 @@ from sqe_chain.codecs import Codec, codec_for
 from sqe_chain.errors import ConfigurationError, FlowError
 from sqe_chain.flow.batches import MapBatchesNode
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.declaration import refused_at
 from sqe_chain.flow.nodes import ChangesNode, FunctionNode, Node, OutputNode, SourceNode, StageNode
 
 
@@ -21,6 +22,7 @@ def check_complete(flow: CompiledFlow) -> None:
         _check_source(flow, source)
     for output in flow.outputs:
         _check_output(flow, output)
+    _check_places(flow)
     for node in flow.nodes:
         _check_codec(flow, node)
         if not node.may_be_last and not flow.children[node.index]:
@@ -56,6 +58,18 @@ def _check_output(flow: CompiledFlow, output: OutputNode) -> None:
             f"{output.declared_at}: SQE's record keys name a source partition and offset, not a topic. This flow reads "
             f"{', '.join(flow.input_names)}. Read one topic in a flow that writes for SQE"
         )
+
+
+def _check_places(flow: CompiledFlow) -> None:
+    """Ask each codec that is known for the one of its place, so that a refusal has the line of the declaration."""
+    for source in flow.sources:
+        with refused_at(f"{source.declared_at}: source {source.name!r}"):
+            for topic in source.topics:
+                flow.codec_of[topic]  # it is kept
+    for output in flow.outputs:
+        if isinstance(output.encoding, Codec):
+            with refused_at(f"{output.declared_at}: output to {output.topic!r}"):
+                flow.output_codec[output.index, output.encoding.python_type]
 
 
 def _check_codec(flow: CompiledFlow, giver: Node) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, TypeVar
 
+from sqe_chain.codecs import Codec
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import (
     START_OVER,
@@ -191,17 +192,20 @@ FILES: Final = "files"
 Infos = Mapping[str, TopicInfo]
 
 
-def _holders(flow: CompiledFlow) -> Iterator[tuple[str, str, StageNode | SourceNode]]:
-    """What stores or reads values of a declared type: its name in layouts, of what kind it is, and the node."""
+Holder = tuple[str, str, StageNode | SourceNode, Codec[Any] | None]
+"""What stores or reads values of a declared type: its name in layouts, of what kind it is, the node, and the codec."""
+
+
+def _holders(flow: CompiledFlow) -> Iterator[Holder]:
     for stage in flow.stages:
-        yield f"stage/{stage.name}", stage.kind, stage
+        yield f"stage/{stage.name}", stage.kind, stage, stage.codec
     for source in flow.sources:
         for topic in source.topics if source.codec is not None else ():
-            yield f"source/{topic}", "raw" if source.raw else "envelopes", source
+            yield f"source/{topic}", "raw" if source.raw else "envelopes", source, flow.codec_of[topic]
 
 
-def _type_layout(holder: str, kind: str, node: StageNode | SourceNode, known: Layout | None) -> TypeLayout:
-    codec = node.codec
+def _type_layout(own: Holder, known: Layout | None) -> TypeLayout:
+    holder, kind, node, codec = own
     if codec is None:
         return TypeLayout(kind)
     if isinstance(node, SourceNode) and codec.self_describing:
@@ -217,9 +221,10 @@ def check_types(flow: CompiledFlow, known: Layout) -> None:
     Raises:
         ChangedType: something would be read wrongly; the text names both types.
     """
-    for holder, stored, node in _holders(flow):
-        was, now = known.types.get(holder), _type_layout(holder, stored, node, None)
-        difference = _difference(node, was, now) if was is not None else ""
+    for own in _holders(flow):
+        holder = own[0]
+        was, now = known.types.get(holder), _type_layout(own, None)
+        difference = _difference(own, was, now) if was is not None else ""
         if was is None or not difference:
             continue
         kind, _, name = holder.partition("/")
@@ -237,20 +242,26 @@ def check_types(flow: CompiledFlow, known: Layout) -> None:
         )
 
 
-def _difference(node: StageNode | SourceNode, was: TypeLayout, now: TypeLayout) -> str:
-    """What a node would read wrongly of what was stored or read under another type, in words; empty: nothing."""
+def _difference(own: Holder, was: TypeLayout, now: TypeLayout) -> str:
+    """What would be read wrongly of what was stored or read under another type, in words; empty: nothing."""
+    _, _, node, codec = own
     if isinstance(node, StageNode) and now.kind != was.kind:
         return f"it was {was.kind}, now it is {now.kind}"
     if isinstance(node, SourceNode) and now.kind == was.kind == "envelopes" and now.name != was.name:
         return ""  # each envelope names its type, and another type is poison
-    return node.codec.misread(was.name, was.shape) if node.codec is not None and was.name else ""
+    return codec.misread(was.name, was.shape) if codec is not None and was.name else ""
 
 
 def read_type(flow: CompiledFlow, topic: str) -> TypeLayout | None:
     """The type as which a topic is read; None: its payloads name their types."""
-    holder = f"source/{topic}"
-    types = (_type_layout(name, kind, node, None) for name, kind, node in _holders(flow) if name == holder)
-    return next((own for own in types if own.shape), None)
+    return next((now for _, now in _read_types(flow, topic)), None)
+
+
+def _read_types(flow: CompiledFlow, topic: str) -> Iterator[tuple[Holder, TypeLayout]]:
+    for own in _holders(flow):
+        now = _type_layout(own, None)
+        if own[0] == f"source/{topic}" and now.shape:
+            yield own, now
 
 
 def check_read_type(flow: CompiledFlow, topic: str, was: TypeLayout) -> None:
@@ -264,11 +275,10 @@ def check_read_type(flow: CompiledFlow, topic: str, was: TypeLayout) -> None:
     Raises:
         ChangedType: it would be read wrongly.
     """
-    source, now = flow.source_of[topic], read_type(flow, topic)
-    if source is None or now is None:
-        return
-    difference = _difference(source, was, now)
-    if difference:
+    for own, now in _read_types(flow, topic):
+        difference = _difference(own, was, now)
+        if not difference:
+            continue
         raise ChangedType(
             f"flow {flow.name!r}: input {topic!r} was read as {was.name!r}; {now.name!r} would read what is still to be read of it "
             f"wrongly: {difference}. Expected a type that reads both. Give a changed field a new number. Or let the old code read "
@@ -362,7 +372,7 @@ def layout_of(flow: CompiledFlow, infos: Infos, number: int, known: Layout | Non
         known.starts,
         known.gone,
         flow.paths,
-        {holder: _type_layout(holder, kind, node, known) for holder, kind, node in _holders(flow)},
+        {own[0]: _type_layout(own, known) for own in _holders(flow)},
         next((infos[topic].cluster for topic in flow.input_topics), "") or known.cluster,
         known.past | {topic: (*known.past.get(topic, ()), was) for topic, was in _left(flow, infos, known)},
     )

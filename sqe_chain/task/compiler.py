@@ -207,7 +207,7 @@ def _encoded(
         node = flow.nodes[index]
         if not isinstance(node, OutputNode):
             raise AssertionError(f"{node.declared_at}: not an output")
-        codec = encoding_of(flow, node, value, node.encoding)
+        codec = encoding_of(flow, node, value)
         reads_any = codec.self_checking or value.__class__ in _PLAIN
         known[place] = codec.type_name, codec.encode, None if reads_any else codec.decode_own, codec.is_exact
     return known[place]
@@ -249,18 +249,17 @@ def _key_and_id(
     return pack_key_and_id(key, None if identified is None else key_bytes(identified))
 
 
-def encoding_of(
-    flow: CompiledFlow, node: Node, value: object, encoding: Codec[Any] | type[Codec[Any]] | None = None
-) -> Codec[Any]:
+def encoding_of(flow: CompiledFlow, node: Node, value: object) -> Codec[Any]:
     """The codec for a value on its way into a stage or an output, or to one of several functions.
 
     Raises:
         PoisonError: there is none; names the function that made the value.
     """
     try:
-        if isinstance(encoding, Codec):
-            return encoding
-        codec = codec_for(type(value)) if encoding is None else encoding(type(value))
+        if isinstance(node, OutputNode):
+            codec = flow.output_codec[node.index, type(value)]
+        else:
+            codec = codec_for(type(value))
     except ConfigurationError as error:
         raise PoisonError(f"{got(flow, node, type(value).__name__)}: {error}") from error
     if not codec.deterministic:

@@ -64,6 +64,7 @@ class Deciding:
         self._skipped, self._read_lane, self._trial = skipped, read_lane, retried_alone
         self._released = released
         self._flow = flow
+        self._codec = flow.codec_of[tp.topic]
 
     @cached_property
     def _wants_key(self) -> bool:
@@ -75,7 +76,8 @@ class Deciding:
         if len(messages) >= WORTHWHILE and has_columns() and not self._released:
             from sqe_chain.envelope.block import EnvelopeBlock, RawBlock  # noqa: PLC0415 - needs numpy
 
-            type_name = node.codec.type_name.encode() if node.codec is not None else None
+            codec = self._codec
+            type_name = codec.type_name.encode() if codec is not None else None
             block = RawBlock(messages) if node.raw else EnvelopeBlock(messages, type_name)
         return Records(self._tp, messages, block, self._read_lane)
 
@@ -220,9 +222,9 @@ class Deciding:
         key = message.key()
         if head is not None:
             payloads, key = payloads_of(head), head.key if head.HasField("key") else message.key()
-            if node.codec is not None and not node.codec.reads(head.type):
+            if self._codec is not None and not self._codec.reads(head.type):
                 raise WrongPayloadType(
-                    f"the payload is a {head.type}, the source at {node.declared_at} takes {node.codec.type_name}"
+                    f"the payload is a {head.type}, the source at {node.declared_at} takes {self._codec.type_name}"
                 )
         checked = [
             (index, payload)

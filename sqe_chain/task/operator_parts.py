@@ -38,7 +38,7 @@ class Share:
         return (not self._several and not rests) or (self.read and self._left == 0)
 
 
-class Place(NamedTuple):
+class ValuePlace(NamedTuple):
     """Where a value is in the text.
 
     Attributes:

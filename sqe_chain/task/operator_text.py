@@ -31,8 +31,8 @@ from sqe_chain.flow.stage_kind import Side
 from sqe_chain.flow.units import number
 from sqe_chain.task.operator_parts import (
     INDENT,
-    Place,
     Share,
+    ValuePlace,
     as_bytes,
     columns,
     comment,
@@ -140,7 +140,7 @@ class OperatorWriter:
         names = ["i", "v", *(["k"] if keyed else []), *(["p"] if tracked else [])]
         read = isinstance(node, SourceNode) and node.codec is not None and reads_as_default(node.codec)
         share = Share(takers(self._flow, first), read=read)
-        at = Place("v", "k" if keyed else None, "p" if tracked else None, 4, share)
+        at = ValuePlace("v", "k" if keyed else None, "p" if tracked else None, 4, share)
         body = self._written_into([], first, node, at)
         return [
             "def run(inputs, values, keys, paths, failed):",
@@ -166,16 +166,18 @@ class OperatorWriter:
             body += [*self._codec(function, "v", INDENT), f"{INDENT}v = {self._read_back(function, 'v')}"]
         stored = side == "changes" and isinstance(node, StageNode) and node.traits.states_by_key
         share = Share(takers(self._flow, first), read=fresh or stored or function is not None)
-        self._written_into(body, first, node, Place("v", "k", "p", 1, share))
+        self._written_into(body, first, node, ValuePlace("v", "k", "p", 1, share))
         return ["def push(v, k, p, origin):", *self._nonlocal(), *body]
 
     def _own_function(self, node: Node) -> list[str]:
         """An operator that several lead to, or that lies deep, as a function of its own."""
         share = Share(takers(self._flow, [node]), read=False)
-        body = self._written_one([], node, Place("v", "k", "p", 1, share))
+        body = self._written_one([], node, ValuePlace("v", "k", "p", 1, share))
         return [f"def node_{node.index}(v, k, p, {self._input}):", *self._nonlocal(), *body, ""]
 
-    def _written_into(self, lines: list[str], children: Sequence[Node], parent: Node, at: Place) -> list[str]:
+    def _written_into(
+        self, lines: list[str], children: Sequence[Node], parent: Node, at: ValuePlace
+    ) -> list[str]:
         for branch, child in enumerate(children):
             path = at.path if self._tracks([child]) else None
             if path is not None and len(children) > 1:
@@ -192,7 +194,7 @@ class OperatorWriter:
                 self._written_one(lines, child, own)
         return lines
 
-    def _written_one(self, lines: list[str], node: Node, at: Place) -> list[str]:
+    def _written_one(self, lines: list[str], node: Node, at: ValuePlace) -> list[str]:
         if isinstance(node, StageNode):
             return self._into_stage(lines, node, at)
         if isinstance(node, OutputNode):
@@ -225,7 +227,7 @@ class OperatorWriter:
                 below = self._each(lines, n, call, below)
         return self._written_into(lines, children, node, below)
 
-    def _each(self, lines: list[str], n: int, call: str, at: Place) -> Place:
+    def _each(self, lines: list[str], n: int, call: str, at: ValuePlace) -> ValuePlace:
         """The text of a loop over what a flat_map gives."""
         indent, tracked = INDENT * at.depth, at.path is not None
         each = f"n{n}, v{n} in enumerate(m{n})" if tracked else f"v{n} in m{n}"
@@ -244,7 +246,7 @@ class OperatorWriter:
         """The share of a value that a function has made: it may be anything, and the function may still have it."""
         return Share(takers(self._flow, self._flow.children[node.index]), read=False)
 
-    def _own(self, lines: list[str], node: Node, at: Place, takers: int = 1) -> str:
+    def _own(self, lines: list[str], node: Node, at: ValuePlace, takers: int = 1) -> str:
         """The text of a value that a function may keep or change; returns the name of its variable."""
         after = reached(self._flow, [node], in_one_run=True)
         if at.share.is_own(takers) or not any(isinstance(later, MapNode | FlatMapNode) for later in after):
@@ -268,7 +270,7 @@ class OperatorWriter:
     def _read_back(node: Node, value: str) -> str:
         return f"d{node.index}(e{node.index}({value}))"
 
-    def _into_stage(self, lines: list[str], node: StageNode, at: Place) -> list[str]:
+    def _into_stage(self, lines: list[str], node: StageNode, at: ValuePlace) -> list[str]:
         n, traits = node.index, node.traits
         indent = INDENT * at.depth
         lines.append(f"{indent}{comment(f'into {node.called}', node)}")
@@ -300,7 +302,7 @@ class OperatorWriter:
             return columns(n, key, value, path)
         return f"units{n}(({key}, {value}, {tag}, {path}, {self._input}))"
 
-    def _into_batch(self, lines: list[str], node: MapBatchesNode, at: Place) -> list[str]:
+    def _into_batch(self, lines: list[str], node: MapBatchesNode, at: ValuePlace) -> list[str]:
         n, indent, value = node.index, INDENT * at.depth, at.value
         lines.append(f"{indent}{comment('into map_batches', node)}")
         if not at.share.is_own(rests=True):
@@ -309,7 +311,7 @@ class OperatorWriter:
         lines.append(f"{indent}{columns(n, at.key, value, at.path)}")
         return lines
 
-    def _into_output(self, lines: list[str], node: OutputNode, at: Place) -> list[str]:
+    def _into_output(self, lines: list[str], node: OutputNode, at: ValuePlace) -> list[str]:
         n, value, indent = node.index, at.value, INDENT * at.depth
         at.share.is_own(rests=True)
         lines.append(f"{indent}{comment(f'to {node.name}', node)}")
@@ -335,12 +337,12 @@ class OperatorWriter:
         lines.append(f"{indent}{self._payload(n, key, f't{n}', payload, at)}")
         return lines
 
-    def _payload(self, n: int, key: str, type_name: str, payload: str, at: Place) -> str:
+    def _payload(self, n: int, key: str, type_name: str, payload: str, at: ValuePlace) -> str:
         made = f"made(({n}, {key}, {type_name}, {payload}))"
         paths = f"; made_paths({at.path})" if self._ordered else ""
         return f"{made}; made_of({self._input}){paths}"
 
-    def _key(self, lines: list[str], node: KeyedNode, at: Place, indent: str, unless: str) -> str:
+    def _key(self, lines: list[str], node: KeyedNode, at: ValuePlace, indent: str, unless: str) -> str:
         """The text that finds the key of a value at a stage or an output; returns the name of its variable."""
         n = node.index
         identity = node.traits.identity if isinstance(node, StageNode) else None
@@ -357,7 +359,7 @@ class OperatorWriter:
         lines += as_bytes(f"k{n}", indent, unless)
         return f"k{n}"
 
-    def _call(self, function: str, takes_context: bool, at: Place) -> str:  # noqa: FBT001
+    def _call(self, function: str, takes_context: bool, at: ValuePlace) -> str:  # noqa: FBT001
         context = f", Context({self._origin}, {at.key or 'None'}, now_ms)" if takes_context else ""
         return f"{function}({at.value}{context})"
 

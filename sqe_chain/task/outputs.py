@@ -233,6 +233,8 @@ class Gatherer:
             payloads = [payload and b"" for payload in payloads]
         values: Sequence[Any] = seal(lanes[0].template, framed, fields, types, payloads)
         times, headers = inputs.times_ms(at), _headers(target, numbers, inputs)
+        if target.headed:
+            headers = _with_own(target, types, headers)
         if target.plain:
             described = zip(values, times, headers, written, strict=True)
             headers = _described(target, rows, described, inputs)
@@ -299,6 +301,21 @@ def _headers(target: Target, numbers: Sequence[int], inputs: Inputs) -> list[Hea
         return [None] * len(numbers)
     passed = {number: passed_on(headers[number], carrier=target.carrier) for number in dict.fromkeys(numbers)}
     return [passed[number] for number in numbers]
+
+
+def _with_own(
+    target: Target, types: Sequence[str], headers: Sequence[Headers | None]
+) -> list[Headers | None]:
+    """The headers of records, with those of their codecs instead of the input's of the same names."""
+    own: dict[str, Headers] = {}
+    for name in dict.fromkeys(types):
+        codec = target.headed.get((target.index, name))
+        own[name] = [] if codec is None else [*codec.headers()]
+    merged: list[Headers | None] = []
+    for name, passed in zip(types, headers, strict=True):
+        replaced = {header for header, _ in own[name]}
+        merged.append([*(pair for pair in passed or () if pair[0] not in replaced), *own[name]] or None)
+    return merged
 
 
 def _described(

@@ -76,7 +76,8 @@ class SourcePartition:
         self._records = Records(self.tp, (), None, self.read_lane)
         self._now_ms = job.clock_ms
         self._topics = job.topics
-        decode: Any = self.node.maker if self.node.codec is None else self.node.codec.decode
+        self._codec = codec = flow.codec_of[read.topic]
+        decode: Any = self.node.maker if codec is None else codec.decode
         self._decode: Callable[..., Any] = decode
         self._skip_limit = job.sections.find(SkipLimit)
         self.letters: list[Output] = []
@@ -294,32 +295,40 @@ class SourcePartition:
 
     def _values(self, records: Records, failed: Callable[[int, Exception], bool]) -> Sequence[Any]:
         """The payloads, decoded."""
-        node, decode = self.node, self._decode
-        in_context = node.decoder is not None and node.decoder.takes_context
-        if not in_context:
+        codec, decode, decode_in = self._codec, self._decode, self._decoder_with_record(records)
+        if decode_in is None:
             try:
-                if node.codec is not None:
-                    return node.codec.decode_all(records.payloads)
+                if codec is not None:
+                    return codec.decode_all(records.payloads)
                 return [decode(payload) for payload in records.payloads]  # map() would end at a StopIteration
             except Exception:  # noqa: BLE001, S110 - which one it is, is found below
                 pass
         values: list[Any] = []
         for number, payload, key in zip(records.inputs, records.payloads, records.keys, strict=True):
             try:
-                if in_context:
-                    values.append(decode(payload, Context(records.origin(number), key, self._now_ms)))
-                else:
-                    values.append(decode(payload))
+                values.append(decode(payload) if decode_in is None else decode_in(payload, number, key))
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
                 values.append(None)
-                if node.codec is not None:
-                    error.add_note(f"source {node.name!r}, read as {node.codec.type_name}")
+                if codec is not None:
+                    error.add_note(f"source {self.node.name!r}, read as {codec.type_name}")
                 if failed(number, error):
                     break
         if len(values) < len(records.inputs):  # nothing after it counts
             del records.inputs[len(values) :], records.payloads[len(values) :]
             del records.keys[len(values) :], records.paths[len(values) :]
         return self._drop_failed(records, values) if records.failures else values
+
+    def _decoder_with_record(self, records: Records) -> Callable[[Any, int, bytes | None], Any] | None:
+        """What decodes a payload by more than itself: it takes payload, number and key of the record. None: the payload is enough."""
+        node, codec, decode = self.node, self._codec, self._decode
+        if node.decoder is not None and node.decoder.takes_context:
+            return lambda payload, number, key: decode(
+                payload, Context(records.origin(number), key, self._now_ms)
+            )
+        if codec is None or not codec.wants_headers:
+            return None
+        decode_with, messages = codec.decode_with, records.messages
+        return lambda payload, number, _: decode_with(payload, messages[number].headers() or ())
 
     def _follow(self, records: Records, following: Following) -> None:
         """Let records wait behind those that have failed, also behind those whose outputs will be refused."""

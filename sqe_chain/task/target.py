@@ -39,7 +39,7 @@ class Target:
         watermark_ms: int,
     ) -> None:
         self.name = f"{flow.declared_name}/{node.name}{suffix}"
-        self.topic = node.topic
+        self.topic, self.index, self.headed = node.topic, node.index, flow.headed
         self.partitions = node.partitions
         self.process_id = node.process_id
         self.carrier = node.carrier

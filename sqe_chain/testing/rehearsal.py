@@ -171,7 +171,7 @@ class Rehearsal(Arming, Results):
             value = payload
         else:
             source = next((node for node in self.flow.sources if topic in node.topics), None)
-            codec = source.codec if source else None
+            codec = self.flow.compile().codec_of[topic]
             if source is not None and source.raw:
                 value = (codec or codec_for(type(payload))).encode(payload)
             else:

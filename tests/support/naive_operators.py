@@ -242,7 +242,7 @@ class NaiveCompiler:
                 return
             found = known.get(value.__class__)
             if found is None:
-                codec = encoding_of(self._flow.compile(), node, value, node.encoding)
+                codec = encoding_of(self._flow.compile(), node, value)
                 found = known[value.__class__] = codec.type_name, codec.encode
             type_name, encode = found
             made.append((index, key, type_name, encode(value)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
@@ -49,10 +48,6 @@ class Rows(Codec[Value]):
         super().__init__(codec.python_type)
         self._codec, self._csv, self._typed = codec, csv, typed
         self._read = _reader_of(codec, "csv" if csv else "parquet" if typed else "jsonl")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A decoder cannot be pickled
-        return partial(Rows, csv=self._csv, typed=self._typed), (self._codec,)
 
     def encode(self, value: Value) -> bytes:
         return self._codec.encode(value)
