@@ -10,20 +10,24 @@ Source: `sqe_chain.envelope.columns`, the other way round.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from copy import copy
+from itertools import chain
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from sqe_chain.chain import ORDINAL_LENGTH
 from sqe_chain.envelope.block import Block
-from sqe_chain.envelope.columns import Ints, Rows
+from sqe_chain.envelope.columns import Ints, Lanes, Rows
 from sqe_chain.envelope.template import Frames, Source, WrittenLane, link_counts
 
 _LONGEST_TIME: Final = 10
 _DIGIT: Final = 7
 _MORE: Final = 0x80
 _LIMITS: Final = np.array([1, *(1 << _DIGIT * digits for digits in range(1, _LONGEST_TIME))], np.uint64)
+FEWEST: Final = 30
+"""Envelopes of a shape; for fewer of them columns cost more than they save."""
 _OFFSET, _EPOCH, _ORDINAL, _OF = -13, -4, 1, 6
 """Places of numbers: from the end of the link's place, and from the begin of its counts."""
 _join: Final = b"".join
@@ -82,19 +86,73 @@ class Run:
         partition, lane = divmod(number, len(self.written))
         return self.written[lane], partition
 
+    def only(self, rows: Ints) -> Run:
+        """Some of its envelopes, in this order; each still is which of its input's it was."""
+        part = copy(self)
+        part.count, part.indexes = len(rows), self.indexes[rows]
+        part.ordinals, part.ofs = self.ordinals[rows], self.ofs[rows]
+        part.lanes, part.slots = self.lanes[rows], self.slots[rows]
+        return part
+
 
 def run_frames(run: Run) -> Frames | None:
-    """The frames of a run's envelopes; None: they are not alike, or one is a replay that is passed on.
+    """The frames of a run's envelopes; None: one is a replay that is passed on, or they are of too many shapes.
+
+    A shape is the sizes of chain, position and time. Lanes differ in it: protobuf leaves out partition 0 of their roots, say.
 
     Raises:
         ChainTooLong: an input has 32 links already.
     """
-    inputs, indexes, count = run.inputs, run.indexes, run.count
-    times = inputs.times_ms[indexes].astype(np.uint64)
-    shapes = (inputs.chain_sizes[indexes] << 16) + (inputs.position_sizes[indexes] << 8)
+    times = run.inputs.times_ms[run.indexes].astype(np.uint64)
+    shapes = (run.inputs.chain_sizes[run.indexes] << 16) + (run.inputs.position_sizes[run.indexes] << 8)
     shapes += np.searchsorted(_LIMITS, times, "right")
-    if not (shapes == shapes[0]).all():
+    if (shapes == shapes[0]).all():
+        framed = _alike(run, times)
+        return None if framed is None else framed.written()
+    return _of_shapes(run, times, shapes)
+
+
+def _of_shapes(run: Run, times: Lanes, shapes: Ints) -> Frames | None:
+    """The frames of envelopes of several shapes, each shape by itself: none of them may share a slot."""
+    kinds = np.unique(shapes)
+    if len(kinds) * FEWEST > run.count:
         return None
+    parts = [np.flatnonzero(shapes == kind) for kind in kinds]
+    each = [framed for rows in parts if (framed := _alike(run.only(rows), times[rows])) is not None]
+    slots = [slot for framed in each for slot in framed.last]
+    if len(each) < len(parts) or len(set(slots)) < len(slots):
+        return None
+    places = np.concatenate(parts).argsort().tolist()
+    starts, ends = (list(chain(*columns)) for columns in zip(*[one.written() for one in each], strict=True))
+    return list(map(starts.__getitem__, places)), list(map(ends.__getitem__, places))
+
+
+class _Framed(NamedTuple):
+    """Frames, while their lanes do not know them yet.
+
+    Attributes:
+        starts: all before the key, of each.
+        ends: all from the lane to `previous`, of each.
+        run: the envelopes.
+        last: slot -> the field `previous` of what is written next there.
+    """
+
+    starts: list[bytes]
+    ends: list[bytes]
+    run: Run
+    last: dict[int, bytes]
+
+    def written(self) -> Frames:
+        """The frames; the lanes learn what is written last."""
+        for slot, field in self.last.items():
+            lane, partition = self.run.slot(slot)
+            lane.previous[partition] = field
+        return self.starts, self.ends
+
+
+def _alike(run: Run, times: Lanes) -> _Framed | None:
+    """The frames of envelopes of one shape; None: a position lies behind what is written before it."""
+    inputs, indexes, count = run.inputs, run.indexes, run.count
     chain_size, root_size = int(inputs.chain_sizes[indexes[0]]), int(inputs.position_sizes[indexes[0]])
     template = run.written[0].template
     place, time, end, mark = template.frame(bytes(chain_size), 0, 0, bytes(root_size), int(times[0]))
@@ -105,7 +163,7 @@ def run_frames(run: Run) -> Frames | None:
     fields = _previous(run, own.rows("S"), mark)
     if fields is None:
         return None
-    previous, firsts = fields
+    previous, firsts, last = fields
     starts = _ByteRows(place + link_counts(0, 0) + time, count)
     if chain_size:
         begin = len(place) - template.link_size - chain_size
@@ -126,13 +184,15 @@ def run_frames(run: Run) -> Frames | None:
     ends, cut = rows.to_list(), rows.width - len(mark) - size
     for row, field in firsts.items():
         ends[row] = ends[row][:cut] + field
-    return starts.to_list(), ends
+    return _Framed(starts.to_list(), ends, run, last)
 
 
-def _previous(run: Run, positions: Rows, mark: bytes) -> tuple[Rows, dict[int, bytes]] | None:
-    """What is written before each envelope on its slot, and the fields of the first ones; None if a position lies behind that.
+def _previous(
+    run: Run, positions: Rows, mark: bytes
+) -> tuple[Rows, dict[int, bytes], dict[int, bytes]] | None:
+    """What is written before each envelope on its slot, the fields of the first ones, and those of what is written next.
 
-    The lanes learn what is written last. `mark` are the bytes before a position in a field `previous`.
+    None if a position lies behind what is written before it. `mark` are the bytes before a position in a field `previous`.
     """
     kind = f"V{positions.itemsize}"
     few = run.slots.max() < 1 << 16  # then numpy sorts by radix
@@ -142,17 +202,16 @@ def _previous(run: Run, positions: Rows, mark: bytes) -> tuple[Rows, dict[int, b
     if not (changes | (ordered[1:] > ordered[:-1])).all():
         return None
     firsts = np.flatnonzero(np.append(True, changes))
-    places = [run.slot(number) for number in slots[firsts].tolist()]
-    known = [lane.previous.get(partition, b"") for lane, partition in places]
+    numbers = slots[firsts].tolist()
+    known = [lane.previous.get(partition, b"") for lane, partition in map(run.slot, numbers)]
     own = ordered[firsts].view(kind).tolist()
     if any(before >= mark + position for before, position in zip(known, own, strict=True)):
         return None
     previous = np.empty_like(positions)
     previous[order[1:]] = ordered[:-1]
     lasts = ordered[np.append(firsts[1:], len(order)) - 1].view(kind).tolist()
-    for (lane, partition), last in zip(places, lasts, strict=True):
-        lane.previous[partition] = mark + last
-    return previous.view(kind), dict(zip(order[firsts].tolist(), known, strict=True))
+    last = {number: mark + position for number, position in zip(numbers, lasts, strict=True)}
+    return previous.view(kind), dict(zip(order[firsts].tolist(), known, strict=True)), last
 
 
 class _ByteRows:

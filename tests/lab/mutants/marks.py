@@ -315,10 +315,18 @@ MUTANTS: Final = (
         (
             "run_frames",
             replace(
-                "(inputs.chain_sizes[indexes] << 16) + (inputs.position_sizes[indexes] << 8)",
-                "inputs.chain_sizes[indexes] << 16",
+                "(run.inputs.chain_sizes[run.indexes] << 16) + (run.inputs.position_sizes[run.indexes] << 8)",
+                "run.inputs.chain_sizes[run.indexes] << 16",
             ),
         ),
         killed_by="test_run_outputs::test_one_run_holds_chains_of_one_size_and_positions_of_several",
+    ),
+    mutant(
+        "envelopes of two shapes on one slot do not name each other",
+        (
+            "_of_shapes",
+            replace("len(each) < len(parts) or len(set(slots)) < len(slots)", "len(each) < len(parts)"),
+        ),
+        killed_by="test_run_outputs::test_a_run_gives_the_records_of_its_inputs",
     ),
 )
