@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import repeat
+from operator import add
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 from sqe_chain.chain import (
@@ -317,18 +319,19 @@ def seal(
     Raises:
         ValueError: an empty list of payloads.
     """
-    values: list[bytes] = []
-    tail, name, heads = template.tail, "", _heads("")
-    for start, end, key, own, payload in zip(*framed, keys, types, payloads, strict=True):
-        if own is not name:
-            name, heads = own, _heads(own)
-        if payload.__class__ is bytes:
-            body = _join((start, key, heads[len(payload)], payload, end, tail))
-        else:
-            size, fields, deleted = _fields(payload if isinstance(payload, list) else [payload])
-            body = _join((start, key, heads[size], fields, end, deleted, tail))
-        values.append(body + _checksum(crc32(body)))
-    return values
+    sizes: Iterable[int] = map(len, payloads)  # type: ignore[arg-type]
+    tails: Iterable[bytes] = repeat(template.tail, len(payloads))
+    contents: Sequence[Any] = payloads
+    if set(map(type, payloads)) != {bytes}:
+        each = map(_fields, payloads)
+        sizes, contents, deleted = zip(*each, strict=True)
+        tails = [fields + template.tail for fields in deleted]
+    if types.count(types[0]) == len(types):
+        heads: Iterable[bytes] = map(_heads(types[0]).__getitem__, sizes)
+    else:
+        heads = [_heads(name)[size] for name, size in zip(types, sizes, strict=True)]
+    bodies = list(map(_join, zip(framed[0], keys, heads, contents, framed[1], tails, strict=True)))
+    return list(map(add, bodies, map(_checksum, map(crc32, bodies))))
 
 
 def key_field(key: bytes | None) -> bytes:
@@ -336,16 +339,17 @@ def key_field(key: bytes | None) -> bytes:
     return b"" if key is None else b"\x2a" + varint(len(key)) + key
 
 
-def _fields(payloads: Sequence[bytes | None]) -> tuple[int, bytes, bytes]:
+def _fields(held: Payload) -> tuple[int, bytes, bytes]:
     """The size of the first payload, that and the fields of all others, and the field of deleted indexes."""
+    payloads = held if isinstance(held, list) else [held]
     if not payloads:
         raise ValueError("an envelope has at least one payload")
     first = payloads[0] or b""
     fields = [first]
     if len(payloads) > 1:
         fields.append(b"\x40" + varint(len(payloads)))
-        fields += [b"\x4a" + varint(len(held or b"")) + (held or b"") for held in payloads[1:]]
-    indexes = _join([varint(index) for index, held in enumerate(payloads) if held is None])
+        fields += [b"\x4a" + varint(len(payload or b"")) + (payload or b"") for payload in payloads[1:]]
+    indexes = _join([varint(index) for index, payload in enumerate(payloads) if payload is None])
     return len(first), _join(fields), b"\x6a" + varint(len(indexes)) + indexes if indexes else b""
 
 
