@@ -187,7 +187,7 @@ class Report:
         notices: texts worth a warning.
         sections: name of a feature -> what its stages report, by their names and state partitions.
         traces: of the records and outputs, in flows that follow traces.
-        gives: digests of outputs and changed states; without dead-letter records, whose texts of errors may differ.
+        gives: digests of outputs and changed states, for plans; without dead-letter records, whose texts of errors may differ.
     """
 
     ends: list[PartitionEnd] = field(default_factory=list)
@@ -262,11 +262,18 @@ Stores = Callable[[StageNode], StateStore]
 """Gives the store of a stage."""
 
 
-def taken(records: list[Output], report: Report, *, first: bool = False) -> Outputs:
-    """Records that are ready, counted in the report; the list is empty afterwards. For `first` see `Outputs`."""
+def taken(records: list[Output], report: Report, *, first: bool = False, sealed: bool = True) -> Outputs:
+    """Records that are ready, counted in the report; the list is empty afterwards.
+
+    Args:
+        records: the records.
+        report: counts them.
+        first: see `Outputs`.
+        sealed: a plan has their digests. A flow without stages has no plan: its redo compares with what receivers have.
+    """
     ready = Outputs(records.copy(), first)
     records.clear()
-    if not first:
+    if sealed:
         add_digests(report.gives, outputs_digests(ready.records))
     report.outputs += len(ready.records)
     report.output_size += sum([len(record[3]) for record in ready.records if record[3]])
