@@ -17,7 +17,7 @@ from sqe_chain.ext.web.site import MOST_KEY, Json, NotFound
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
 from sqe_chain.ports.log import shown_place
-from sqe_chain.task.dead_letters import parse_dead_letter
+from sqe_chain.task.dead_letters import DeadLetter, parse_dead_letter
 
 MOST_VALUE = 64 << 10
 """Bytes of a value that are shown."""
@@ -82,7 +82,7 @@ class TopicRecords:
                 yield from block
 
     def replays_in(self, topic: str) -> Json:
-        """Which writers have repeated records of a topic, as far as it was read, and how many offsets were not read."""
+        """Which writers have repeated records of a topic, as far as it was read, and how many records were not compared."""
         if self.log is None:
             return {"replays": [], "unread": None}
         if self._watch is None:
@@ -95,7 +95,10 @@ class TopicRecords:
         return {"replays": replays, "unread": unread}
 
     def dead_letters(self, flow: str, limit: int) -> Json:
-        """The newest dead-letter records of a flow that was loaded, and how many there are of each error."""
+        """The newest dead-letter records of a flow that was loaded, and how many of these have each error.
+
+        `unread` is how many older records the topic has. Records of decisions are not among them.
+        """
         loaded = self.flows.get(flow)
         if loaded is None or not loaded.dead_letters or self.log is None:
             raise NotFound(f"flow {flow!r} was not loaded, or has no dead-letter records")
@@ -105,13 +108,15 @@ class TopicRecords:
             raise NotFound(f"there is no topic {topic!r}")
         bounds = self.log.bounds([(topic, partition) for partition in range(info.partitions)])
         records = [
-            _letter(message)
+            _letter(message, letter)
             for partition in range(info.partitions)
             for message in self._newest(info, partition, bounds[topic, partition], limit)
+            if (letter := parse_dead_letter(message)) is not None
         ]
         records.sort(key=itemgetter("timestamp_ms"))
         reasons = Counter(str(record["error"]) for record in records)
-        return {"records": records[-limit:], "reasons": dict(reasons.most_common())}
+        unread = sum(max(0, bound.stable_end - limit - bound.begin) for bound in bounds.values())
+        return {"records": records[-limit:], "reasons": dict(reasons.most_common()), "unread": unread}
 
     def _newest(self, info: TopicInfo, partition: int, bounds: Bounds, limit: int) -> Iterator[Message]:
         return self._read(info, partition, bounds, bounds.stable_end - limit, bounds.stable_end)
@@ -127,14 +132,13 @@ def _beginning_of_key(key: bytes | None) -> object:
     return key_as_json(key if key is None else key[:MOST_KEY])
 
 
-def _letter(message: Message) -> Json:
+def _letter(message: Message, letter: DeadLetter) -> Json:
     """A dead-letter record."""
-    letter = parse_dead_letter(message)
     return {
         "at": shown_place(message),
         "timestamp_ms": message.timestamp()[1],
         "key": _beginning_of_key(message.key()),
-        "record": None if letter is None else str(letter),
-        "error": None if letter is None else letter.error,
-        "text": None if letter is None else shown(letter.text),
+        "record": str(letter),
+        "error": letter.error,
+        "text": shown(letter.text),
     }

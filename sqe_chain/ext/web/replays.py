@@ -40,7 +40,8 @@ class WatchedTopic:
         reached: (partition, lane) -> highest position.
         writers: "flow/output" -> what it has repeated.
         begins: partition -> the first offset that was read.
-        unread: records before and after what was read, of all partitions, at the last look.
+        unread: records before and after what was read, of all partitions, at the last look. Also those that are deleted.
+        unwatched: records that were read and not compared, because they are on too many lanes.
     """
 
     topic_id: bytes = b""
@@ -49,6 +50,7 @@ class WatchedTopic:
     writers: dict[str, SeenWriter] = field(default_factory=dict)
     begins: dict[int, int] = field(default_factory=dict)
     unread: int = 0
+    unwatched: int = 0
 
 
 @dataclass(slots=True)
@@ -65,7 +67,7 @@ class ReplayWatch:
         A record whose original lies among the offsets that were not read looks like a new one.
 
         Returns:
-            What each writer has repeated among the records that were read, and how many offsets of the topic were not read.
+            What each writer has repeated among the records that were read, and how many records of the topic were not compared.
         """
         info = self.log.describe([topic]).get(topic)
         if info is None:
@@ -81,8 +83,8 @@ class ReplayWatch:
                     self._read(info, partition, watched, bound)
                 first = watched.begins.get(partition, bound.stable_end)
                 last = watched.next_offsets.get(partition, bound.stable_end)
-                watched.unread += max(0, first - bound.begin) + max(0, bound.stable_end - last)
-            return dict(watched.writers), watched.unread
+                watched.unread += first + max(0, bound.stable_end - last)
+            return dict(watched.writers), watched.unread + watched.unwatched
 
     def _read(self, info: TopicInfo, partition: int, watched: WatchedTopic, bounds: Bounds) -> None:
         begin = watched.next_offsets.get(partition, bounds.stable_end - FIRST_LOOK)
@@ -112,3 +114,5 @@ class ReplayWatch:
             writer.newest_ms = max(writer.newest_ms, message.timestamp()[1])
         elif lane in watched.reached or len(watched.reached) < MOST_LANES:
             watched.reached[lane] = position
+        else:
+            watched.unwatched += 1

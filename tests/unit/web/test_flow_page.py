@@ -185,8 +185,20 @@ def test_a_topic_of_dead_letter_records_is_described_once_however_many_partition
             calls.append(name)
             return getattr(service.log, name)  # type: ignore[no-any-return]
 
+    texts = {
+        "flow": "many",
+        "topic": "numbers",
+        "topic-id": "00" * 16,
+        "partition": "0",
+        "offset": "0",
+        "lane": "0",
+    }
+    texts |= {"position": "00", "timestamp": "0", "error": "ValueError", "text": "no"}
+    headers: list[tuple[str, bytes | None]] = [(f"sqe-{name}", text.encode()) for name, text in texts.items()]
     for partition in range(50):
-        service.log.append("many.dead-letters", partition, b"x", timestamp_ms=100 - partition)
+        service.log.append(
+            "many.dead-letters", partition, b"x", headers=headers, timestamp_ms=100 - partition
+        )
     log: Any = Counting()
     found = TopicRecords(log, {"many": replace(service.flow)}).dead_letters("many", 10)
     assert [calls.count(name) for name in ("describe", "bounds")] == [1, 1]

@@ -138,6 +138,20 @@ def test_what_was_not_read_of_a_topic_is_counted(client: Client, monkeypatch: py
     assert client.get("/api/topics/numbers/replays")["unread"] == found["unread"] + 1
 
 
+def test_what_can_be_compared_with_nothing_is_counted(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records that repeat others are there, and what they repeat is deleted, or too many writers write."""
+    log = client.service.log
+    sizes = [log.bounds([("numbers", partition)])["numbers", partition].stable_end for partition in (0, 1)]
+    log.truncate_before("numbers", 0, 3)
+    assert client.get("/api/topics/numbers/replays")["unread"] == 3
+    monkeypatch.setattr(replays, "MOST_LANES", 0)
+    with serve(log, client.service.stores, {}, "127.0.0.1", 0) as port:
+        unread = Client(port, client.service).get("/api/topics/numbers/replays")["unread"]
+    assert unread == sum(sizes)
+
+
 def test_a_state_has_its_plan_and_offsets_and_a_tag(client: Client) -> None:
     status, headers, body = client.ask("/flows/totals/stages/total/keys/k1")
     found = json.loads(body)
@@ -274,6 +288,16 @@ def test_why_not_and_trace(client: Client) -> None:
 def test_dead_letter_records_are_listed(client: Client) -> None:
     found = client.get("/api/flows/totals/dead-letters")
     assert found["reasons"] == {"ValueError": 1}
+    assert found["unread"] == 0
+
+
+def test_decisions_are_no_dead_letter_records_and_older_ones_are_counted(client: Client) -> None:
+    path, log = "/api/flows/totals/dead-letters", client.service.log
+    log.append("totals.dead-letters", 0, b"{}", headers=[("sqe-decision", b"discard")])
+    found = client.get(path)
+    assert (found["reasons"], len(found["records"]), found["unread"]) == ({"ValueError": 1}, 1, 0)
+    newest = client.get(f"{path}?limit=1")
+    assert (newest["reasons"], newest["records"], newest["unread"]) == ({}, [], 1)
 
 
 def test_an_unknown_parameter_of_dead_letter_records_is_refused(client: Client) -> None:

@@ -185,8 +185,9 @@ const lastError = (error) => error
 
 async function drawFlow(name) {
   const flow = await get(`/api/flows/${enc(name)}`);
-  const topics = [...new Set(flow.inputs.map((input) => input.topic))].slice(0, 20);
+  const all = [...new Set(flow.inputs.map((input) => input.topic))], topics = all.slice(0, 20);
   const replays = await Promise.all(topics.map((topic) => get(`/api/topics/${enc(topic)}/replays`).then((found) => ({ ...found, replays: found.replays.map((one) => ({ topic, ...one })) }), () => ({ replays: [], unread: null }))));
+  if (topics.length < all.length) replays.push({ replays: [], unread: null });
   const plans = [...flow.plans].reverse(), most = Math.max(1, ...plans.map((plan) => plan.records));
   return [`Flow ${name}`,
     facts([["status", status(flow)], ["last plan", flow.plan ?? "-"], ["sealed (UTC)", time(flow.sealed_ms)], ["lag", number(flow.lag)], ["claims so far", number(flow.claims)],
@@ -214,9 +215,9 @@ async function drawFlow(name) {
 
 // What cannot be known of replays, because not all of the topics was read; null: all of it was.
 function replaysUnknown(found) {
-  if (found.some((one) => one.unread === null)) return "Not all topics could be read, so nobody knows whether a writer has repeated itself there.";
+  if (found.some((one) => one.unread === null)) return "Not all topics were read, so nobody knows whether a writer has repeated itself there.";
   const unread = found.reduce((sum, one) => sum + one.unread, 0);
-  return unread ? `${number(unread)} records were not read. What repeats one of those is not found; among the others none more repeats itself.` : null;
+  return unread ? `${number(unread)} records were not read, or are deleted. What repeats one of those is not found; among the others none more repeats itself.` : null;
 }
 
 // ------------------------------------------------------------------ stages and keys
@@ -330,8 +331,9 @@ async function drawDeadLetters(flow) {
   const found = await get(`/api/flows/${enc(flow)}/dead-letters?limit=100`);
   return [`Dead-letter records of ${flow}`,
     facts(Object.entries(found.reasons).map(([error, count]) => [error, number(count)])),
+    found.unread ? el("p", { class: "dim" }, `${number(found.unread)} older records of this topic were not read, and are not in these numbers.`) : null,
     el("p", { class: "dim" }, "This page only shows. What was decided about these records, and what can be done with them: ", el("code", {}, "sqe-chain failed list MODULE:FLOW")),
-    table("Dead-letter records", ["at", "time (UTC)", "key", "was read at", "error", "text"], found.records.reverse().map((one) => [one.at, time(one.timestamp_ms), keyText(one.key), one.record ?? "", one.error ?? "", one.text ?? ""]))];
+    table("Dead-letter records", ["at", "time (UTC)", "key", "was read at", "error", "text"], found.records.reverse().map((one) => [one.at, time(one.timestamp_ms), keyText(one.key), one.record, one.error, one.text]))];
 }
 
 // ------------------------------------------------------------------ the runbook
