@@ -54,7 +54,8 @@ def _index(names: list[str]) -> str:
     titles = {"command.md": "The `sqe-chain` command", "extending.md": "Names for extensions"}
     lines = [f"- [{titles.get(name, name.removesuffix('.md'))}]({name})" for name in names]
     head = "What a user types, from its docstring. `help(name)` in Python shows the same. A declaration that cannot work raises `FlowError`, with its line; wrong arguments or settings raise `ConfigurationError`. What ends a service is raised where one waits for it: see [errors](sqe_chain.errors.md)."
-    return "\n".join(("# Reference", "", NOTE, "", head, "", *lines))
+    rule = "Public are the names that these pages list, each in the module of its entry, and all errors. Everything else is internal: it may change in any version."
+    return "\n".join(("# Reference", "", NOTE, "", head, "", rule, "", *lines))
 
 
 def _page(title: str) -> str:

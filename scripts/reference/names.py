@@ -70,7 +70,7 @@ BRIEF: dict[str, tuple[str, ...]] = {
     ),
     "sqe_chain.adapters": ("open_store", "SCHEMES", "Address"),
     "sqe_chain.adapters.kafka": ("KafkaLog", "load_config"),
-    "sqe_chain.adapters.memory": ("MemoryLog",),
+    "sqe_chain.adapters.memory": ("MemoryLog", "MemoryMessage", "MemoryTransaction", "MemoryWriter"),
     "sqe_chain.codecs": (
         *("Codec", "Place", "RecordHeaders", "Role", "Field", "FieldKind", "Shape"),
         *("register", "codec_for", "codec_named", "codec_name"),
@@ -79,8 +79,10 @@ BRIEF: dict[str, tuple[str, ...]] = {
     "sqe_chain.testing": (
         *("MemoryStore", "Zombie", "SteppingClock", "ValueChanged", "Crash", "Proof", "Finding"),
     ),
+    "sqe_chain.testing.strategies": ("topics", "links", "chains", "envelopes", "feeds", "schedules"),
     "sqe_chain.chain": ("read_lane", "written_lane", "root_position", "next_position", "stored_epoch"),
     "sqe_chain.envelope.replays": ("PartitionMarks", "process_id", "read_sqe_key", "murmur_hash_64a"),
+    "sqe_chain.envelope.carrier": ("in_headers",),
     "sqe_chain.envelope.partitioner": ("murmur2", "partition_of", "key_of_each", "cell_of", "key_bytes"),
     "sqe_chain.ext.tables": (
         *("open_table", "Table", "Scan", "Compaction", "Column", "TableSchema"),
@@ -88,6 +90,10 @@ BRIEF: dict[str, tuple[str, ...]] = {
         *("Description", "StatePartition"),
     ),
     "sqe_chain.ext.files": ("FileRows", "Row", "FileLoad", "FilesLog", "FileSource"),
+    "sqe_chain.ext.dev": (
+        *("KafkaServer", "RedisServer", "CassandraServer", "up", "status", "down", "reset"),
+        *("DevMachine", "DevServer", "fetch", "cache_directory"),
+    ),
     "sqe_chain.ext.telemetry": ("trace_headers",),
     "sqe_chain.ext.wal": (
         *("DurableProducer", "Receipt", "Pending", "Status", "Limits", "sequence_of", "epoch_of", "log_of"),
@@ -96,6 +102,19 @@ BRIEF: dict[str, tuple[str, ...]] = {
     "sqe_chain.ext.wal.metrics": ("ProducerMetrics",),
 }
 """Module -> names for extensions and programs without flows: one page has the first sentence of each."""
+
+INTERNAL = (
+    *("sqe_chain.adapters.cassandra", "sqe_chain.adapters.redis", "sqe_chain.cli"),
+    *("sqe_chain.engines.spark", "sqe_chain.engines.workers"),
+    *(
+        "sqe_chain.envelope",
+        "sqe_chain.envelope.head",
+        "sqe_chain.envelope.marks",
+        "sqe_chain.envelope.message",
+    ),
+    *("sqe_chain.ext.tables.arrow", "sqe_chain.flow.flow", "sqe_chain.testing.proving"),
+)
+"""Modules that pass names on to other modules of the package: not for users, whose names have entries elsewhere or nowhere."""
 
 INTERFACES = (
     "sqe_chain.ports",

@@ -1,6 +1,6 @@
 """Goal: commands that decide about the same failed records at once, and are killed, let each count once or never.
 
-Method: real Kafka, commands in processes. A flow without stages, and one with, skips half of its inputs; the code is fixed; releases
+Method: real Kafka, commands in processes. A flow without stages, and one with, skips half of its inputs, and its code is fixed. Releases
 and a discard begin together, and one is killed. A reader counts what was published.
 """
 

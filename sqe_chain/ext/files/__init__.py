@@ -5,11 +5,11 @@
 
 from collections.abc import Callable, Mapping
 
-from sqe_chain.ext.files._log import FileRecord, FilesLog, NoLog
+from sqe_chain.ext.files._log import FilesLog, NoLog
 from sqe_chain.ext.files.load import FileLoad
 from sqe_chain.ext.files.rows import FileRows, Row
 from sqe_chain.ports import Log
-from sqe_chain.ports.files import Csv, FileSource, Format
+from sqe_chain.ports.files import Csv, FileSource
 
 
 def open_files(
@@ -30,4 +30,4 @@ def open_files(
     return FilesLog(sources, NoLog() if log is None else log, skip_bad=skip_bad, looked=looked)
 
 
-__all__ = ["Csv", "FileLoad", "FileRecord", "FileRows", "FileSource", "FilesLog", "Format", "NoLog", "Row"]
+__all__ = ["Csv", "FileLoad", "FileRows", "FileSource", "FilesLog", "Row"]

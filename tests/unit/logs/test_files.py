@@ -25,11 +25,12 @@ import pytest
 
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.errors import ChangedFile, ConfigurationError, UnreadableFile
-from sqe_chain.ext.files import Csv, FileLoad, FileRows, FilesLog, FileSource, NoLog
+from sqe_chain.ext.files import Csv, FileLoad, FileRows, FilesLog, FileSource
 from sqe_chain.ext.files import _log as module
 from sqe_chain.ext.files import _text as text_rows
 from sqe_chain.ext.files._catalog import matching
 from sqe_chain.ext.files._content import FirstLook
+from sqe_chain.ext.files._log import NoLog
 from sqe_chain.ports import Bounds, Commit, Range
 from tests.support.file_flows import rows_of, write
 
