@@ -17,7 +17,6 @@ from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.context import Origin, TopicIdPartition
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.plans.environment import Environment
-from sqe_chain.plans.feature import Feature
 from sqe_chain.plans.layout import Layout
 from sqe_chain.plans.plan import Plan, Section
 from sqe_chain.plans.planning import plan_after
@@ -29,7 +28,6 @@ from sqe_chain.task.announced import (
     digest_of,
     given_by,
 )
-from sqe_chain.task.results import Report
 from sqe_chain.task.states import Claim, check_owner
 
 CHUNK: Final = 1_000
@@ -90,18 +88,19 @@ def origin_of(plan: Plan) -> Origin | None:
     return announced_origin(tp, root.last_offset, root.last_epoch, newest_ms)
 
 
-class Announcements(Feature):
-    """Republished states, in the steps of a run."""
+def publications(env: Environment, claim: Claim, plan: Plan) -> Iterator[Callable[[], int]]:
+    """Step 5: what publishes the newest states of each state partition that a plan names.
 
-    name = Announcing.name
-
-    def publish(self, claim: Claim, plan: Plan, report: Report) -> Iterator[Callable[[], int]]:  # noqa: ARG002 - see `Feature`
-        """The newest states of each state partition that the plan names."""
-        announcer, digests = Announcer(self.env, claim), Announcing.of(plan).digests
-        for stage in self.env.flow.stages:
-            for part, digest in enumerate(digests.get(stage.name, ())):
-                if digest:
-                    yield partial(announcer.publish, plan, stage, part)
+    Yields:
+        What publishes those of one state partition, and gives the number of records. It is safe to repeat.
+    """
+    if Announcing.name not in plan.sections:
+        return
+    announcer, digests = Announcer(env, claim), Announcing.of(plan).digests
+    for stage in env.flow.stages:
+        for part, digest in enumerate(digests.get(stage.name, ())):
+            if digest:
+                yield partial(announcer.publish, plan, stage, part)
 
 
 @dataclass(frozen=True, slots=True)

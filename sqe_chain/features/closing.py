@@ -190,11 +190,6 @@ class ClosingWindows(Feature):
             return None
         return before.with_done() if before.pending else before.with_new(closing.event_ms, part.stops)
 
-    def commit(self, plan: Plan) -> Mapping[str, object]:
-        """How many times: a rebuild that has lost the plans cannot know where."""
-        closes = Closes.of(plan)
-        return {"closes": len(closes)} if closes else {}
-
     def committed(self, plan: Plan, part: Part, report: Report, result: BatchResult) -> None:  # noqa: ARG002 - see `Feature`
         closing = part.notes.find(Closing)
         if closing is not None:

@@ -8,7 +8,7 @@ because event time is looked up in all partitions.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Self
@@ -24,7 +24,7 @@ from sqe_chain.errors import (
 from sqe_chain.features.events import FilesSeen
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.environment import Environment
-from sqe_chain.plans.feature import Feature, Infos, Look, News, Part
+from sqe_chain.plans.feature import Feature, Infos, Look, Part
 from sqe_chain.plans.plan import Plan, Section
 from sqe_chain.plans.results import BatchResult
 from sqe_chain.plans.settings import FeatureSettings
@@ -97,6 +97,68 @@ class LoadedFiles(Section):
         return cls({topic: (path, rows) for topic, (path, rows) in entered.items()}, finished)
 
 
+@dataclass(frozen=True, slots=True)
+class FileNews:
+    """Files that enter and leave with the next empty plan.
+
+    Attributes:
+        entering: files that enter, each with one partition, from its first row on.
+        leaving: topics that plans do not list any more.
+        needed: a plan of its own is sealed for it; else it waits for the next one.
+        texts: the notices to emit.
+    """
+
+    entering: Sequence[TopicInfo] = ()
+    leaving: frozenset[str] = frozenset()
+    needed: bool = False
+    texts: tuple[str, ...] = ()
+
+
+def news_of_files(flow: CompiledFlow, settings: FileSettings, last: Plan, infos: Infos) -> FileNews:
+    """Which files enter and leave after a plan. Pure.
+
+    A few enter at a time. Those that are read to their ends, abandoned, or gone before the first row leave.
+    """
+    if not flow.file_sources:
+        return FileNews()
+    abandoned = abandoned_files(last, settings.abandon) - read_files(last)
+    missed, entering = gone_files(last, infos), entering_files(flow, last, infos, settings)
+    left = leaving_files(flow, last) | abandoned | missed
+    texts = (_abandonment_text(last, abandoned),) if abandoned else ()
+    return FileNews(entering, left, bool(entering or abandoned or missed), texts)
+
+
+def with_entered(plan: Plan, infos: Iterable[TopicInfo]) -> Plan:
+    """A plan without an id by which inputs enter, with the paths and numbers of rows of those that are files."""
+    entered = files_in(infos)
+    if not entered:
+        return plan
+    files = LoadedFiles.of(plan)
+    return plan.with_sections(replace(files, entered={**files.entered, **entered}))
+
+
+def explained(last: Plan, error: ChainError) -> ChainError:
+    """An error about an input as its user knows a file: by the path, and the row's number. Others are as they were."""
+    topic = error.topic or ""
+    known = LoadedFiles.of(last).entered.get(topic)
+    if known is None:
+        return error
+    path, rows = known
+    if isinstance(error, RecreatedTopic):
+        stop = last.next_offsets().get((topic, 0), 0)
+        return gone(topic, f"{path}, of which {stop:,} of {rows:,} rows are read").at(topic, 0, stop)
+    if isinstance(error, TruncatedInput):
+        return PlanMismatch(
+            f"{path}: row {error.offset} is read as something else than before, though the file's content is the same: how files "
+            "are read was declared otherwise (csv=..., file_format=...), so row numbers mean other rows. Declare it as it was, until the "
+            "file is read to its end"
+        ).at(topic, error.partition, error.offset)
+    if isinstance(error, PoisonError) and error.offset is not None:
+        named = type(error)(f"{path}, row {error.offset}: {error}")
+        return named.at(topic, error.partition, error.offset)
+    return error
+
+
 class FileInputs(Feature):
     """Files as inputs, in the steps of a run."""
 
@@ -111,29 +173,6 @@ class FileInputs(Feature):
         """The flow reads files."""
         return bool(self.env.flow.file_sources)
 
-    def unneeded(self, last: Plan, infos: Infos) -> Collection[str]:  # noqa: ARG002 - it is known from the plan
-        """Files that were not begun, or read to their ends, or whose rest is not read."""
-        return unneeded_files(last) | abandoned_files(last, self.env.settings.of(FileSettings).abandon)
-
-    def news(self, last: Plan, infos: Infos) -> News:
-        """A few enter at a time. Those that are read to their ends, abandoned, or gone before the first row leave."""
-        flow, settings = self.env.flow, self.env.settings.of(FileSettings)
-        if not flow.file_sources:
-            return News()
-        abandoned = abandoned_files(last, settings.abandon) - read_files(last)
-        missed, entering = gone_files(last, infos), entering_files(flow, last, infos, settings)
-        left = leaving_files(flow, last) | abandoned | missed
-        texts = (_abandonment_text(last, abandoned),) if abandoned else ()
-        return News(entering, left, bool(entering or abandoned or missed), texts)
-
-    def entered(self, last: Plan, plan: Plan, infos: Iterable[TopicInfo]) -> LoadedFiles | None:  # noqa: ARG002 - see `Feature`
-        """Their paths and numbers of rows."""
-        entered, files = files_in(infos), LoadedFiles.of(plan)
-        return replace(files, entered={**files.entered, **entered}) if entered else None
-
-    def ended(self, last: Plan) -> frozenset[str]:
-        return read_files(last)
-
     def cut(self, last: Plan, part: Part, look: Look) -> Part:  # noqa: ARG002 - see `Feature`
         """Without those that are read to their ends."""
         left = leaving_files(self.env.flow, last)
@@ -142,27 +181,6 @@ class FileInputs(Feature):
             if left
             else part
         )
-
-    def explain(self, last: Plan, error: ChainError) -> ChainError:
-        """By the path of the file, and the row's number."""
-        topic = error.topic or ""
-        known = LoadedFiles.of(last).entered.get(topic)
-        if known is None:
-            return error
-        path, rows = known
-        if isinstance(error, RecreatedTopic):
-            stop = last.next_offsets().get((topic, 0), 0)
-            return gone(topic, f"{path}, of which {stop:,} of {rows:,} rows are read").at(topic, 0, stop)
-        if isinstance(error, TruncatedInput):
-            return PlanMismatch(
-                f"{path}: row {error.offset} is read as something else than before, though the file's content is the same: how files "
-                "are read was declared otherwise (csv=..., file_format=...), so row numbers mean other rows. Declare it as it was, until the "
-                "file is read to its end"
-            ).at(topic, error.partition, error.offset)
-        if isinstance(error, PoisonError) and error.offset is not None:
-            named = type(error)(f"{path}, row {error.offset}: {error}")
-            return named.at(topic, error.partition, error.offset)
-        return error
 
     def result(self, result: BatchResult, plan: Plan, infos: Infos) -> BatchResult:
         """With the lag of all files of a source as one number."""
@@ -204,8 +222,10 @@ def finished_topics(finished: Mapping[str, str]) -> frozenset[str]:
 
 
 def read_files(plan: Plan) -> frozenset[str]:
-    """Topics of the files among the ranges that are read to their ends."""
+    """Topics of the files among the ranges that are read to their ends: nothing comes to them, and they may be gone."""
     entered = LoadedFiles.of(plan).entered
+    if not entered:
+        return frozenset()
     return frozenset(
         planned.topic
         for planned in plan.ranges

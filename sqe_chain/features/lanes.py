@@ -9,7 +9,7 @@ longer late: it comes earlier, and may close a window that another one has close
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -17,14 +17,14 @@ from sqe_chain.errors import PlanMismatch
 from sqe_chain.features.event_times import EventTime, frontier_after
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.feature import Feature, Part
 from sqe_chain.plans.inputs import describe, group_commits, parse_metadata
 from sqe_chain.plans.layout import Layout, by_name, by_partition, check_same_code, moved_outputs
 from sqe_chain.plans.plan import Plan, Section
-from sqe_chain.ports import TopicInfo, TopicPartition
+from sqe_chain.ports import TopicPartition
 from sqe_chain.task.frontier import Frontier, furthest
 from sqe_chain.task.results import Report
-from sqe_chain.task.states import Claim
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -127,36 +127,37 @@ def check_committed(flow: CompiledFlow, commits: Iterable[Mapping[str, object]],
             )
 
 
-class KeepingLanes(Feature):
-    """Flows whose outputs may move to other lanes, in the steps of a run."""
+def may_move(flow: CompiledFlow, plan: Plan) -> bool:
+    """Whether outputs of a flow may move to other lanes: they have shards, or have moved before."""
+    return bool(flow.stages and flow.outputs) or Lanes.name in plan.sections
 
-    name = Lanes.name
 
-    @property
-    def declared(self) -> bool:
-        """It has shards."""
-        return bool(self.env.flow.stages and self.env.flow.outputs)
+def check_rolled_back(env: Environment, last: Plan) -> None:
+    """Check that a store which went back as a whole had no other layout since; its commits know.
 
-    def stamped(self, claim: Claim, last: Plan, fetch: Callable[[int], Plan | None]) -> None:  # noqa: ARG002 - see `Feature`
-        """A store that went back as a whole may have had another layout since."""
-        env = self.env
-        if env.settings.once.accept_rollback:
-            commits = group_commits(env.flow, env.log, describe(env.flow, env.log))
-            check_committed(env.flow, map(parse_metadata, commits.values()), last.number)
+    Raises:
+        PlanMismatch: see `check_committed`.
+    """
+    if env.settings.once.accept_rollback and env.flow.stages and env.flow.outputs:
+        commits = group_commits(env.flow, env.log, describe(env.flow, env.log))
+        check_committed(env.flow, map(parse_metadata, commits.values()), last.number)
 
-    def commit(self, plan: Plan) -> Mapping[str, object]:
-        """P, where the store is lost that knows it."""
-        return {"state_partitions": plan.layout.state_partitions}
 
-    def entered(self, last: Plan, plan: Plan, infos: Iterable[TopicInfo]) -> Lanes | None:  # noqa: ARG002 - see `Feature`
-        """Since when outputs come on other lanes."""
-        flow, behind = self.env.flow, Rebuilding.of(last)
-        check_may_move(flow, last.layout, last.number, behind)
-        if not moved_outputs(flow, last.layout):
-            return None
-        published = {tp: max(at, behind.silent_until.get(tp, 0)) for tp, at in last.next_offsets().items()}
-        reached = behind.reached or EventTime.of(last)
-        return Lanes.of(last).moved(published, reached.frontier)
+def lanes_entering(flow: CompiledFlow, last: Plan) -> Lanes | None:
+    """Since when outputs come on other lanes, when a layout enters after a plan; None: as before. Pure.
+
+    Raises:
+        PlanMismatch: outputs would move that are still to be published again.
+    """
+    if not may_move(flow, last):
+        return None
+    behind = Rebuilding.of(last)
+    check_may_move(flow, last.layout, last.number, behind)
+    if not moved_outputs(flow, last.layout):
+        return None
+    published = {tp: max(at, behind.silent_until.get(tp, 0)) for tp, at in last.next_offsets().items()}
+    reached = behind.reached or EventTime.of(last)
+    return Lanes.of(last).moved(published, reached.frontier)
 
 
 class LateInputs(Feature):

@@ -18,12 +18,9 @@ It never goes back: the store replaces it only for a later run, or for a later p
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from sqe_chain.errors import Superseded
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.environment import Environment
-from sqe_chain.plans.feature import Feature
 from sqe_chain.plans.layout import Layout, TypeLayout
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.retrying import RetryingStore
@@ -91,25 +88,22 @@ def repair_locations(env: Environment, layout: Layout, epoch: int, number: int) 
             return
 
 
-class WritingLocations(Feature):
-    """Where states are, in the steps of a run."""
+def epochs_of_locations(env: Environment) -> list[int]:
+    """Those of the runs that have written locations: a store that has lost its homes may still know them."""
+    if not env.flow.stages:
+        return []
+    records = [store.locations(env.flow.name) for store in _stores(env)]
+    return [record.epoch for record in records if record is not None]
 
-    name: ClassVar[str] = "locations"
 
-    @property
-    def declared(self) -> bool:
-        """There are states."""
-        return bool(self.env.flow.stages)
+def locate_states(env: Environment, claim: Claim, last: Plan) -> None:
+    """Write at a start where states are, unless nobody should read them yet: they are folded again.
 
-    def epochs(self) -> list[int]:
-        """Those of the runs that have written locations: a store that has lost its homes may still know them."""
-        records = [store.locations(self.env.flow.name) for store in _stores(self.env)]
-        return [record.epoch for record in records if record is not None]
-
-    def started(self, claim: Claim, last: Plan) -> None:
-        """Unless nobody should read these states yet."""
-        if self.env.role.refold is None:
-            write_locations(self.env, locations_of(self.env.flow, last.layout, claim.epoch, last.number))
+    Raises:
+        Superseded: a newer run has written its own.
+    """
+    if env.flow.stages and env.role.refold is None:
+        write_locations(env, locations_of(env.flow, last.layout, claim.epoch, last.number))
 
 
 def _stores(env: Environment) -> list[RetryingStore]:

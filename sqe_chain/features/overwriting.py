@@ -11,7 +11,7 @@ overwrite is decided, plans keep what the flow had read before, for a run that g
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,18 +19,20 @@ from typing import Any
 from sqe_chain.errors import ConfigurationError, OverwriteUnderWay, TableInconsistent
 from sqe_chain.features.events import TableReplaced
 from sqe_chain.features.file_inputs import (
-    FileInputs,
     FileSettings,
     LoadedFiles,
+    abandoned_files,
     entering_files,
     finished_topics,
+    unneeded_files,
+    with_entered,
     with_finished,
 )
 from sqe_chain.features.overwrite import Mode, Overwrite, OverwriteSettings
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.plans.environment import Environment
-from sqe_chain.plans.feature import Feature, HeaderRows, Headers, Infos, Part, StartAction
+from sqe_chain.plans.feature import HeaderRows, Headers, Infos, StartAction
 from sqe_chain.plans.layout import Marks, marks_in, plain_marks
 from sqe_chain.plans.plan import Plan, PlannedRange, plain_ranges
 from sqe_chain.plans.planning import layout_plan
@@ -39,15 +41,11 @@ from sqe_chain.task.flushing import FLUSHED, STAGED, Staging, staged_key
 from sqe_chain.task.states import Claim
 
 
-class Overwriting(Feature):
-    """Loads that replace what tables hold, in the steps of a run."""
+@dataclass(frozen=True, slots=True)
+class Overwriting:
+    """Loads that replace what tables hold, in the steps of a run. It keeps nothing: plans know how far an overwrite is."""
 
-    name = Overwrite.name
-
-    @property
-    def declared(self) -> bool:
-        """The run was asked for one, or to give one up."""
-        return self._asked.overwrite is not None or self._asked.drop_overwrite
+    env: Environment
 
     @property
     def _asked(self) -> OverwriteSettings:
@@ -76,10 +74,6 @@ class Overwriting(Feature):
             sink = env.ports.sink(stage)
             if sink is not None:
                 replacing(sink, stage.name).check_replaces()
-
-    def unneeded(self, last: Plan, infos: Infos) -> Collection[str]:
-        """Files that are gone: an overwrite begins again without them."""
-        return LoadedFiles.of(last).entered.keys() - infos.keys() if self.declared else ()
 
     def enter(self, claim: Claim, last: Plan, infos: Infos) -> StartAction:
         """What to do when a run starts: begin an overwrite, go on with one, give it up, or nothing.
@@ -151,11 +145,6 @@ class Overwriting(Feature):
         decided = Overwrite(running.mode, running.since, "decided", contents=contents)
         return plan.with_sections(decided).with_id()
 
-    def begin(self, before: Plan, part: Part) -> Staging | None:  # noqa: ARG002 - see `Feature`
-        """Rows are staged while one is under way."""
-        running = _under_way(before)
-        return None if running is None else Staging(running.since)
-
     def persist(self, claim: Claim, plan: Plan, level: int, headers: Headers) -> HeaderRows:
         """Replace the rows of tables, if the plan has decided that, and forget what was staged."""
         env, replaced = self.env, dict[tuple[int, int], Rows]()
@@ -170,16 +159,6 @@ class Overwriting(Feature):
                 rows = env.retry.call("replace a table", settle)
                 replaced |= {(stage.index, cell): own for cell, own in rows.items()}
         return replaced
-
-    def persisted(self, plan: Plan, level: int) -> None:
-        """Report which tables were replaced."""
-        overwrite = Overwrite.of(plan)
-        if overwrite.step != "decided":
-            return
-        files = len(finished_topics(overwrite.contents))
-        for stage in self.env.flow.levels[level - 1]:
-            if stage.stage_kind.sink is not None:
-                self.env.emit(TableReplaced(plan.number, stage.name, overwrite.mode, files))
 
     # ------------------------------------------------------------------ small parts
 
@@ -255,8 +234,8 @@ class Overwriting(Feature):
         infos = {info.name: info for info in entering or ()}
         starts = {(name, 0): (0, False) for name in infos}
         now_ms = self.env.clock.now_ms()
-        files = FileInputs(self.env)
-        return layout_plan(last, last.ranges, claim, now_ms, last.layout, infos, starts, [files])
+        plan = layout_plan(last, last.ranges, claim, now_ms, last.layout, infos, starts)
+        return with_entered(plan, infos.values())
 
 
 def _staged_in(env: Environment, mine: Claim, plan: Plan, stage: StageNode) -> Replacement:
@@ -345,6 +324,41 @@ def _before(running: Overwrite) -> _Before:
         marks_in(raw["marks"]),
         LoadedFiles.from_json(raw["files"]),
     )
+
+
+def report_replaced(env: Environment, plan: Plan, level: int) -> None:
+    """Step 6 of a level is done: report which of its tables were replaced."""
+    overwrite = Overwrite.of(plan)
+    if overwrite.step != "decided":
+        return
+    files = len(finished_topics(overwrite.contents))
+    for stage in env.flow.levels[level - 1]:
+        if stage.stage_kind.sink is not None:
+            env.emit(TableReplaced(plan.number, stage.name, overwrite.mode, files))
+
+
+def unneeded_topics(env: Environment, last: Plan, infos: Infos) -> set[str]:
+    """Topics that were read and need not be there any more: all of them are files.
+
+    They were not begun, are read to their ends, or their rest is not read. Or they are gone, and an overwrite begins again without
+    them.
+
+    Args:
+        env: the flow and its settings.
+        last: the last plan.
+        infos: the inputs that are there.
+    """
+    files, asked = LoadedFiles.of(last), env.settings.of(OverwriteSettings)
+    unneeded = {*unneeded_files(last), *abandoned_files(last, env.settings.of(FileSettings).abandon)}
+    if asked.overwrite is not None or asked.drop_overwrite:
+        unneeded |= files.entered.keys() - infos.keys()
+    return unneeded
+
+
+def staging_after(before: Plan) -> Staging | None:
+    """What tasks get while an overwrite is under way: rows are staged. None: none is."""
+    running = _under_way(before)
+    return None if running is None else Staging(running.since)
 
 
 def _under_way(last: Plan) -> Overwrite | None:

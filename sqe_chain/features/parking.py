@@ -20,9 +20,10 @@ from typing import Any, ClassVar, Final, Self
 from sqe_chain.errors import ConfigurationError, PoisonError, TooManyParked
 from sqe_chain.features.event_times import EventTime, Taken
 from sqe_chain.features.rebuilding import Rebuilding
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Notice
-from sqe_chain.plans.feature import Feature, Infos, Look, Part, StartAction
+from sqe_chain.plans.feature import Feature, Infos, Look, Part
 from sqe_chain.plans.plan import Plan, PlannedRange, Section
 from sqe_chain.plans.results import BatchResult
 from sqe_chain.ports import Output, TopicPartition
@@ -30,7 +31,6 @@ from sqe_chain.task.dead_letters import Identity
 from sqe_chain.task.failed_log import Decision, DecisionKind, suffix_of
 from sqe_chain.task.parking import ParkedKeys, ParkedRecord, Releasing
 from sqe_chain.task.results import Report
-from sqe_chain.task.states import Claim
 
 MAX_RECORDS: Final = 1_000
 """Records of one input partition that wait at most: each plan has all of them."""
@@ -291,6 +291,53 @@ def known_partitions(last: Plan) -> set[tuple[str, str, int]]:
     return {(planned.topic, planned.topic_id, planned.partition) for planned in last.ranges}
 
 
+def check_policy(flow: CompiledFlow, last: Plan) -> None:
+    """Check at a start that the policy is still `park` while something waits.
+
+    Raises:
+        ConfigurationError: it is another one.
+    """
+    waiting = Parking.of(last).records
+    if waiting and flow.poison != "park":
+        raise ConfigurationError(
+            f"flow {flow.name!r}: {len(waiting)} records are parked, the first from {waiting[0]}. Expected "
+            f"poison='park' until none is, not {flow.poison!r}: later records of their keys would overtake them. Release or "
+            "discard them first: sqe-chain failed"
+        )
+
+
+def decisions(env: Environment, plan: Plan) -> Iterator[Callable[[], int]]:
+    """Step 5: what publishes to the dead-letter topic what a plan has decided about records of it.
+
+    Yields:
+        What publishes it, and gives the number of records. It is safe to repeat.
+    """
+    decided, flow = Parking.of(plan).decided, env.flow
+    decision = None if decided is None else decided.decision(flow.declared_name, plan)
+    if decided is not None and decision is not None:
+        kinds: tuple[DecisionKind, ...] = (
+            (decided.kind, "done") if decided.kind == "release" else (decided.kind,)
+        )
+        records = [
+            replace(decision, kind=kind).output(flow.dead_letter_topic, decided.partition) for kind in kinds
+        ]
+        yield partial(_append, env, records)
+
+
+def parked_of_gone(last: Plan, planned: PlannedRange) -> str:
+    """What is parked of a topic that was created again, as a notice; empty: nothing."""
+    count = sum(
+        place_of(record)[:3] == (planned.topic, planned.topic_id, planned.partition)
+        for record in Parking.of(last).records
+    )
+    if not count:
+        return ""
+    return (
+        f"{planned.topic}[{planned.partition}] was created again while {count} of its records were parked: they stay parked, and "
+        "can only be discarded"
+    )
+
+
 class ParkingInputs(Feature):
     """Inputs that wait, in the steps of a run.
 
@@ -311,34 +358,6 @@ class ParkingInputs(Feature):
     def declared(self) -> bool:
         """The policy is `park`, or the run decides about dead-letter records."""
         return self.env.flow.poison == "park" or self.env.role.decides
-
-    def enter(self, claim: Claim, last: Plan, infos: Infos) -> StartAction:  # noqa: ARG002 - see `Feature`
-        """While something waits, the policy stays.
-
-        Raises:
-            ConfigurationError: the policy is another one.
-        """
-        waiting = Parking.of(last).records
-        if waiting and self.env.flow.poison != "park":
-            raise ConfigurationError(
-                f"flow {self.env.flow.name!r}: {len(waiting)} records are parked, the first from {waiting[0]}. Expected "
-                f"poison='park' until none is, not {self.env.flow.poison!r}: later records of their keys would overtake them. Release or "
-                "discard them first: sqe-chain failed"
-            )
-        return StartAction()
-
-    def lost(self, last: Plan, planned: PlannedRange) -> str:
-        """What waits of a topic that was created again."""
-        count = sum(
-            place_of(record)[:3] == (planned.topic, planned.topic_id, planned.partition)
-            for record in Parking.of(last).records
-        )
-        if not count:
-            return ""
-        return (
-            f"{planned.topic}[{planned.partition}] was created again while {count} of its records were parked: they stay parked, and "
-            "can only be discarded"
-        )
 
     def cut(self, last: Plan, part: Part, look: Look) -> Part:  # noqa: ARG002 - see `Feature`
         """A batch that releases records reads nothing."""
@@ -424,27 +443,6 @@ class ParkingInputs(Feature):
                     f"at most {MAX_RECORDS} records and {MAX_BYTES} bytes. {record} would wait ({record.error}: {record.text}). Nothing of "
                     "this batch was counted. Fix the code and run `sqe-chain failed release`, or `sqe-chain failed discard`"
                 ).at(*record.tp, record.offset())
-
-    def publish(self, claim: Claim, plan: Plan, report: Report) -> Iterator[Callable[[], int]]:  # noqa: ARG002 - see `Feature`
-        """What the plan has decided about dead-letter records, in their topic."""
-        decided, flow = Parking.of(plan).decided, self.env.flow
-        decision = None if decided is None else decided.decision(flow.declared_name, plan)
-        if decided is not None and decision is not None:
-            kinds: tuple[DecisionKind, ...] = (
-                (decided.kind, "done") if decided.kind == "release" else (decided.kind,)
-            )
-            records = [
-                replace(decision, kind=kind).output(flow.dead_letter_topic, decided.partition)
-                for kind in kinds
-            ]
-            yield partial(_append, self.env, records)
-
-    def commit(self, plan: Plan) -> Mapping[str, object]:
-        """How many wait or were discarded: a rebuild that has lost the plans cannot know which."""
-        parking = Parking.of(plan)
-        count = len(parking.records) + len(parking.discarded)
-        known: dict[str, object] = {"parked": count} if count else {}
-        return known | {"released": 1} if parking.counted else known
 
     def result(self, result: BatchResult, plan: Plan, infos: Infos) -> BatchResult:  # noqa: ARG002 - see `Feature`
         return replace(result, parked=len(Parking.of(plan).records))

@@ -16,14 +16,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from sqe_chain.errors import ConfigurationError, PartitionsMismatch, ReadersOverlap, StoreInconsistent
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Notice
-from sqe_chain.plans.feature import Feature, Infos
+from sqe_chain.plans.feature import Infos
 from sqe_chain.ports import Home, TopicInfo
 from sqe_chain.ports.readers import ALL, Partitions, readers_of, scope_of, union_of
 
@@ -170,34 +170,35 @@ def write_record(
     return ReadersClaim(wanted, readers) if stored == wanted else None
 
 
-class SideBySide(Feature):
-    """Several readers of one flow, in the steps of a run."""
+def enter_flow(env: Environment, infos: Infos) -> CompiledFlow:
+    """Before step 1: the flow under the name under which the run works, that of its reader.
 
-    name: ClassVar[str] = "readers"
+    Raises:
+        ReadersOverlap, ConfigurationError, PartitionsMismatch: it may not read these partitions.
+    """
+    flow = env.flow
+    if flow.may_run_apart:
+        # What only finishes a plan finishes it under the name that it was given.
+        return flow if env.role.only_recovers else _enter(env, infos)
+    if flow.partitions is not None:
+        check_exist(flow, flow.partitions, infos)
+    return flow
 
-    @property
-    def declared(self) -> bool:
-        """The flow could have several, or this run is one of them."""
-        return self.env.flow.may_run_apart or self.env.flow.partitions is not None
 
-    def enter_flow(self, infos: Infos) -> CompiledFlow | None:
-        """Under the name of its reader."""
-        flow = self.env.flow
-        if flow.may_run_apart:
-            return None if self.env.role.only_recovers else _enter(self.env, infos)
-        if flow.partitions is not None:
-            check_exist(flow, flow.partitions, infos)
-        return None
+def check_entered(env: Environment) -> None:
+    """Step 1, after the claim and before anything else: check that the partitions are still this reader's.
 
-    def claimed(self) -> None:
-        """The partitions are still this reader's."""
-        if self.env.flow.may_run_apart and not self.env.role.only_recovers:
-            _check_entered(self.env)
+    Raises:
+        ReadersOverlap: they are not.
+    """
+    if env.flow.may_run_apart and not env.role.only_recovers:
+        _check_entered(env)
 
-    def changed(self, infos: Infos) -> None:
-        """Report which partitions no reader has, when this reader starts, or a topic has grown."""
-        if self.env.flow.partitions is not None and self.env.flow.may_run_apart:
-            _notice_unread(self.env, infos)
+
+def notice_unread(env: Environment, infos: Infos) -> None:
+    """Report which partitions no reader has: when this reader starts, and when partitions are about to enter."""
+    if env.flow.partitions is not None and env.flow.may_run_apart:
+        _notice_unread(env, infos)
 
 
 def _enter(env: Environment, infos: Infos) -> CompiledFlow:
@@ -249,11 +250,6 @@ def _enter(env: Environment, infos: Infos) -> CompiledFlow:
 
 
 def _check_entered(env: Environment) -> None:
-    """Check, after the claim and before anything is done, that the partitions are still this reader's.
-
-    Raises:
-        ReadersOverlap: they are not.
-    """
     flow = env.flow
     known, wanted = read_record(env.home, flow.declared_name).readers, flow.partitions or ALL
     if known is None or known.unused:

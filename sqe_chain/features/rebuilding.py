@@ -7,7 +7,7 @@ inputs are read, silently (`Rebuilding.silent_until`). Then a batch that was pub
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -17,7 +17,7 @@ from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.feature import Feature, Look, Part
 from sqe_chain.plans.layout import by_name, by_partition
 from sqe_chain.plans.plan import Plan, PlannedRange, Section, left_by, plain_exclusions, plain_ranges
-from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
+from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.frontier import Frontier
@@ -236,6 +236,15 @@ def _is_next(rest: Unfinished, offsets: Mapping[TopicPartition, int]) -> bool:
     return all(offsets[planned.tp] >= planned.start for planned in rest.ranges)
 
 
+def needs_as_it_was(last: Plan, planned: PlannedRange) -> bool:
+    """Whether a topic that was created again is needed as it was.
+
+    An unfinished batch needs its inputs as they were, and so does a flow that reads again what it had published.
+    """
+    behind = Rebuilding.of(last)
+    return behind.unfinished is not None or planned.stop < behind.silent_until.get(planned.tp, 0)
+
+
 class AfterRebuild(Feature):
     """Flows that were folded again or rewound, in the steps of a run."""
 
@@ -246,16 +255,6 @@ class AfterRebuild(Feature):
     def declared(self) -> bool:
         """It is folded again now."""
         return self.env.role.refold is not None
-
-    def entered(self, last: Plan, plan: Plan, infos: Iterable[TopicInfo]) -> Rebuilding | None:  # noqa: ARG002 - see `Feature`
-        """An attempt at folding again seals it."""
-        refold = self.env.role.refold
-        return None if refold is None else replace(Rebuilding.of(plan), attempt=refold.number)
-
-    def holds(self, last: Plan, planned: PlannedRange) -> bool:
-        """An unfinished batch needs its inputs as they were, and so does a flow that reads again what it had published."""
-        behind = Rebuilding.of(last)
-        return behind.unfinished is not None or planned.stop < behind.silent_until.get(planned.tp, 0)
 
     def limits(self, last: Plan) -> Offsets | None:
         """As far as receivers have outputs, or up to the batch that was published in part."""
@@ -315,10 +314,6 @@ class AfterRebuild(Feature):
             reached=before.reached if part.silent else None,
             heard=before.heard if heard else None,
         )
-
-    def publishes(self, plan: Plan) -> bool:
-        """Not what was published before."""
-        return not Rebuilding.of(plan).silent
 
 
 def _verify(env: Environment, rest: Unfinished, bounds: Mapping[TopicPartition, Bounds]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
@@ -11,11 +11,10 @@ from sqe_chain.features.events import Filtered, TracesSeen
 from sqe_chain.flow.stage_kind import MATCHED, UNMATCHED
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Notice
-from sqe_chain.plans.feature import Feature, Offsets, Part
+from sqe_chain.plans.feature import Feature, Part
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.results import BatchResult
 from sqe_chain.task.results import Report
-from sqe_chain.task.states import Claim
 from sqe_chain.task.trace_report import TraceReport
 
 
@@ -99,28 +98,10 @@ class Dropping(Feature):
                 self._counts[at], self._next_ms[at] = 0, now_ms + NOTICE_MS
 
 
-class Traces(Feature):
-    """Reports what tasks have seen of traces, when outputs are published; again when a plan is redone."""
-
-    name: ClassVar[str] = "traces"
-
-    @property
-    def declared(self) -> bool:
-        """Whether the flow is declared so."""
-        return self.env.flow.traces
-
-    def publish(self, claim: Claim, plan: Plan, report: Report) -> Iterator[Callable[[], int]]:  # noqa: ARG002 - see `Feature`
-        """Report; nothing is published beside outputs."""
-        self._tell(report)
-        yield from ()
-
-    def done_unplanned(self, stops: Offsets, report: Report, clock_ms: int) -> None:  # noqa: ARG002 - see `Feature`
-        """Report."""
-        self._tell(report)
-
-    def _tell(self, report: Report) -> None:
-        joined = TraceReport()
-        for task in report.traces:
-            joined.add(task)
-        if joined.links or joined.outputs:
-            self.env.emit(TracesSeen(joined))
+def report_traces(env: Environment, report: Report) -> None:
+    """Step 5: report what tasks have seen of traces, when outputs are published; again when a plan is redone."""
+    joined = TraceReport()
+    for task in report.traces:
+        joined.add(task)
+    if joined.links or joined.outputs:
+        env.emit(TracesSeen(joined))

@@ -11,7 +11,6 @@ from sqe_chain.features.overwrite import Overwrite
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.plans.environment import Environment
-from sqe_chain.plans.feature import Feature
 from sqe_chain.plans.layout import mark_name
 from sqe_chain.plans.plan import Plan
 from sqe_chain.ports import SinkClaim
@@ -19,50 +18,41 @@ from sqe_chain.task.flushing import FLUSHED
 from sqe_chain.task.states import Claim
 
 
-class Tables(Feature):
-    """Stages that write their rows into sinks, in the steps of a run."""
-
-    name = "tables"
-
-    @property
-    def declared(self) -> bool:
-        """A stage writes its rows into a sink."""
-        return any(stage.stage_kind.sink is not None for stage in self.env.flow.stages)
-
-    def epochs(self) -> list[int]:
-        """The largest that sinks know: a store that was restored must not give one out again."""
-        env, epochs = self.env, []
-        for stage in env.flow.stages:
-            sink = env.ports.sink(stage)
-            if sink is not None:
-                look = partial(sink.look, env.flow.name, stage.name, env.flow.cells[stage.index])
-                epochs.append(env.retry.call("look at a table", look).epoch)
-        return epochs
-
-    def stamped(self, claim: Claim, last: Plan, fetch: Callable[[int], Plan | None]) -> None:
-        """Claim the sinks of all stages, also of those that the last plan does not know yet."""
-        env, stored_in = self.env, last.layout.stored_in()
-        for stage in env.flow.stages:
-            if env.ports.sink(stage) is not None:
-                flow = stored_in.get(stage.name, env.flow.name)
-                # Repeated as one: a claim that was made is made again.
-                env.retry.call("claim a table", partial(_claim, env, stage, flow, claim, fetch))
-
-    def recovered(self, last: Plan) -> None:
-        """Report that the rows of the last plan are in the sinks."""
-        _tell_flushed(self.env, last, self.env.flow.stages)
-
-    def persisted(self, plan: Plan, level: int) -> None:
-        """Report that the rows of a plan are in the sinks of a level's stages."""
-        if not plan.empty:
-            _tell_flushed(self.env, plan, self.env.flow.levels[level - 1])
+def epochs_of_sinks(env: Environment) -> list[int]:
+    """The largest epoch that each sink knows: a store that was restored must not give one out again."""
+    epochs = []
+    for stage in env.flow.stages:
+        sink = env.ports.sink(stage)
+        if sink is not None:
+            look = partial(sink.look, env.flow.name, stage.name, env.flow.cells[stage.index])
+            epochs.append(env.retry.call("look at a table", look).epoch)
+    return epochs
 
 
-def _tell_flushed(env: Environment, plan: Plan, stages: Iterable[StageNode]) -> None:
-    if Overwrite.of(plan).under_way:
-        return  # they are staged
+def claim_sinks(env: Environment, claim: Claim, last: Plan, fetch: Callable[[int], Plan | None]) -> None:
+    """Step 1, once all headers have the claim: claim the sinks of all stages, also of those that the last plan does not know yet.
+
+    Args:
+        env: the flow and its ports.
+        claim: the run.
+        last: the last plan.
+        fetch: gives a plan by its number; None when it is no longer kept.
+
+    Raises:
+        Superseded: a newer run has claimed a sink.
+    """
+    stored_in = last.layout.stored_in()
+    for stage in env.flow.stages:
+        if env.ports.sink(stage) is not None:
+            flow = stored_in.get(stage.name, env.flow.name)
+            # Repeated as one: a claim that was made is made again.
+            env.retry.call("claim a table", partial(_claim, env, stage, flow, claim, fetch))
+
+
+def report_flushed(env: Environment, plan: Plan, stages: Iterable[StageNode]) -> None:
+    """Report that the rows of a plan are in the sinks of stages. While an overwrite is under way they are not: they are staged."""
     for stage in stages:
-        if stage.stage_kind.sink is None:
+        if stage.stage_kind.sink is None or Overwrite.of(plan).under_way:
             continue
         topics = env.flow.topics_before[stage.index]
         offsets = {

@@ -27,7 +27,6 @@ from sqe_chain.features.event_times import (
     progress_of,
     seen_after,
     times_after,
-    waiting_offsets,
     watermarks_of,
 )
 from sqe_chain.features.holding import Holding
@@ -54,6 +53,51 @@ _LOOK_BACK = 10
 """Offsets read to find a range's last record: the very last ones may be markers of transactions."""
 
 
+class UnplannedTimes:
+    """Event time of a flow without plans. It is known as far as this run has read.
+
+    Until a new run knows it again, outputs promise nothing.
+
+    Args:
+        env: the flow and its ports.
+    """
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+        self._idle = IdleWriters(env)
+        self._began_ms = env.clock.now_ms()
+        # Partition -> where the run has read up to, and event time there. What was moved meanwhile is forgotten.
+        self._known: dict[TopicPartition, tuple[int, EventTimes]] = {}
+        self._seen: Seen = ()
+
+    def begin(
+        self, offsets: Offsets, stops: Offsets, bounds: Mapping[TopicPartition, Bounds], clock_ms: int
+    ) -> tuple[Mapping[TopicPartition, EventTimes], Taking]:
+        """What tasks begin with in each partition, and what outputs promise.
+
+        Args:
+            offsets: where the batch begins in each partition.
+            stops: where it ends.
+            bounds: of the partitions.
+            clock_ms: the batch's clock.
+        """
+        self._known = {tp: known for tp, known in self._known.items() if known[0] == offsets.get(tp)}
+        known = KnownTimes({tp: times for tp, (_, times) in self._known.items()}, self._began_ms)
+        # Where the batch begins, not where it ends: what it reads belongs before what others have stated meanwhile.
+        idle = self._idle.find(known, offsets, bounds, clock_ms, self._seen)
+        times = known.all_at(stops, idle, clock_ms)
+        return times, Taking(watermarks_of(self._env.flow, progress_of(times), None))
+
+    def done(self, stops: Offsets, report: Report, clock_ms: int) -> None:
+        """The batch is published."""
+        ends = {
+            (end.topic, end.partition): end.times.settled() for end in report.ends if end.times is not None
+        }
+        times = {tp: times for tp, (_, times) in self._known.items()} | ends
+        self._known = {tp: (stops[tp], reached) for tp, reached in times.items() if tp in stops}
+        self._seen = seen_after(self._seen, clock_ms, progress_of(times), self._env.settings.idle_ms)
+
+
 class Timing(Feature):
     """Event time, which flows with outputs hand on, and stages may take their inputs by."""
 
@@ -63,28 +107,11 @@ class Timing(Feature):
         super().__init__(env)
         self._idle = IdleWriters(env)
         self._holding = Holding(env)
-        self._began_ms = env.clock.now_ms()
-        self._unplanned: dict[TopicPartition, tuple[int, EventTimes]] = {}
-        self._seen: Seen = ()
 
     @property
     def declared(self) -> bool:
         """The flow asks for it."""
         return self.env.flow.timed
-
-    def needed(self, last: Plan) -> Offsets:
-        """What waits is read again."""
-        return waiting_offsets(last)
-
-    def lost(self, last: Plan, planned: PlannedRange) -> str:
-        """What waited was in Kafka alone."""
-        times = EventTime.of(last).times.get(planned.tp)
-        if times is None or times.waiting is None:
-            return ""
-        return (
-            f"{planned.topic}[{planned.partition}] was created again while {times.waiting.inputs} of its records waited for "
-            "event time: they are gone, and were not counted"
-        )
 
     # ------------------------------------------------------------------ the next batch
 
@@ -260,26 +287,16 @@ class Timing(Feature):
         """Somebody may hold back all others."""
         self._holding.look(last)
 
-    # ------------------------------------------------------------------ flows without plans
 
-    def begin_unplanned(
-        self, offsets: Offsets, stops: Offsets, look: Look, clock_ms: int
-    ) -> tuple[Mapping[TopicPartition, EventTimes], Taking]:
-        """Event time is known as far as this run has read: until a new one knows it again, outputs promise nothing."""
-        self._unplanned = {tp: known for tp, known in self._unplanned.items() if known[0] == offsets.get(tp)}
-        known = KnownTimes({tp: times for tp, (_, times) in self._unplanned.items()}, self._began_ms)
-        # Where the batch begins, not where it ends: what it reads belongs before what others have stated meanwhile.
-        idle = self._idle.find(known, offsets, look.bounds, clock_ms, self._seen)
-        times = known.all_at(stops, idle, clock_ms)
-        return times, Taking(watermarks_of(self.env.flow, progress_of(times), None))
-
-    def done_unplanned(self, stops: Offsets, report: Report, clock_ms: int) -> None:
-        ends = {
-            (end.topic, end.partition): end.times.settled() for end in report.ends if end.times is not None
-        }
-        times = {tp: times for tp, (_, times) in self._unplanned.items()} | ends
-        self._unplanned = {tp: (stops[tp], reached) for tp, reached in times.items() if tp in stops}
-        self._seen = seen_after(self._seen, clock_ms, progress_of(times), self.env.settings.idle_ms)
+def lost_waiting(last: Plan, planned: PlannedRange) -> str:
+    """What waited of a topic that was created again, as a notice: it was in Kafka alone. Empty: nothing."""
+    times = EventTime.of(last).times.get(planned.tp)
+    if times is None or times.waiting is None:
+        return ""
+    return (
+        f"{planned.topic}[{planned.partition}] was created again while {times.waiting.inputs} of its records waited for "
+        "event time: they are gone, and were not counted"
+    )
 
 
 def keep_in_step(env: Environment, part: Part, bounds: Mapping[TopicPartition, Bounds]) -> Part:

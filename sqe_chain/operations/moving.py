@@ -38,7 +38,6 @@ from sqe_chain.protocol.claim import (
     claim,
     release,
 )
-from sqe_chain.protocol.services import features_of
 from sqe_chain.task.states import Claim, view_of
 
 FORMAT = 2
@@ -61,7 +60,7 @@ def export_states(env: Environment, claimed: Claimed = lambda _mine: None) -> Ge
         ServiceStopped: a plan is unfinished; the next run of the service finishes it.
     """
     check_has_run(env, {})
-    mine, home = claim(env, features_of(env), dict)
+    mine, home = claim(env, dict)
     claimed(mine)
     try:
         data = env.home.plan(env.flow.name, home.number)
@@ -123,7 +122,7 @@ def import_states(env: Environment, lines: Iterable[str], claimed: Claimed = lam
     infos = inputs.describe(env.flow, env.log)
     commits = inputs.group_commits(env.flow, env.log, infos)
     check_commits(env.flow, plan, commits)
-    mine, home = claim(env, features_of(env), lambda: commits, lost=True)
+    mine, home = claim(env, lambda: commits, lost=True)
     claimed(mine)
     try:
         if home.number >= 0:

@@ -44,7 +44,7 @@ from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.ports import Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol.claim import beat, check_has_run, check_not_superseded, check_stores, claim, release
 from sqe_chain.protocol.owned_flow import commit_plan
-from sqe_chain.protocol.services import aggregation_of, features_of
+from sqe_chain.protocol.services import aggregation_of
 from sqe_chain.task.states import Claim
 
 Offsets = Mapping[TopicPartition, int]
@@ -98,7 +98,7 @@ class Rebuild:
         check_has_run(env, inputs.group_commits(env.flow, env.log, infos))
         with env.step(CLAIM):
             commits = partial(inputs.group_commits, env.flow, env.log, infos)
-            mine, home = claim(env, features_of(env), commits, lost=True)
+            mine, home = claim(env, commits, lost=True)
         self.claimed = mine
         try:
             infos = inputs.describe(env.flow, env.log)  # again: until the claim another run may have read on
@@ -364,7 +364,7 @@ class Rebuild:
             # under the old name, which the next rebuild deletes.
             self._set_home(home, after, plan)
         with env.step(RECOVER):
-            commit_plan(env, mine, plan, features_of(env))
+            commit_plan(env, mine, plan)
         env.emit(Rebuilt(plan.number, plan.layout.stored_in()))
 
     def _set_home(self, before: Home, after: Home, plan: Plan | None = None) -> None:

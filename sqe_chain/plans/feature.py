@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
-from sqe_chain.errors import ChainError
-from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.plan import Plan, PlannedRange, Section
 from sqe_chain.plans.results import BatchResult
@@ -15,7 +13,6 @@ from sqe_chain.ports import Bounds, Header, Rows, TopicInfo, TopicPartition
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import WAKING, Report, Sections
-from sqe_chain.task.states import Claim
 
 Infos = Mapping[str, TopicInfo]
 Headers = Mapping[tuple[int, int], Header]
@@ -111,23 +108,6 @@ class StartAction:
     ends: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class News:
-    """Inputs that a feature lets enter and leave with the next empty plan.
-
-    Attributes:
-        entering: inputs that enter, each with one partition, from its first record on.
-        leaving: topics that plans do not list any more.
-        needed: a plan of its own is sealed for it; else it waits for the next one.
-        texts: the notices to emit.
-    """
-
-    entering: Sequence[TopicInfo] = ()
-    leaving: frozenset[str] = frozenset()
-    needed: bool = False
-    texts: tuple[str, ...] = ()
-
-
 class Feature:
     """What one feature does in the steps of a run. A subclass has the hooks that it needs; all others do nothing.
 
@@ -151,81 +131,10 @@ class Feature:
 
     # ------------------------------------------------------------------ start
 
-    def check_start(self) -> None:
-        """Before anything is done: check that it can be done.
-
-        Raises:
-            ConfigurationError: it cannot.
-        """
-
-    def enter_flow(self, infos: Infos) -> CompiledFlow | None:
-        """Before step 1: the flow under the name under which the run works; None: its own."""
-        return None
-
-    def epochs(self) -> Iterable[int]:
-        """Step 1: epochs that were given out, as far as it knows."""
-        return ()
-
-    def claimed(self) -> None:
-        """Step 1: the run has claimed the flow, and has done nothing yet."""
-
-    def stamped(self, claim: Claim, last: Plan, fetch: Callable[[int], Plan | None]) -> None:
-        """Step 1: all headers have the claim."""
-
-    def unneeded(self, last: Plan, infos: Infos) -> Collection[str]:
-        """Step 2: topics that were read, and are not needed any more."""
-        return ()
-
-    def recovered(self, last: Plan) -> None:
-        """Step 2: all plans are finished."""
-
-    def enter(self, claim: Claim, last: Plan, infos: Infos) -> StartAction:
-        """After step 2: what it begins, goes on with, or ends."""
-        return StartAction()
-
-    def started(self, claim: Claim, last: Plan) -> None:
-        """The layout is up to date, and the first batch comes next."""
-
     # ------------------------------------------------------------------ inputs
 
     def looked(self, last: Plan | None, infos: Infos) -> None:
         """Before step 3: the topics were looked at."""
-
-    def news(self, last: Plan, infos: Infos) -> News:
-        """Before step 3: what enters and leaves. Pure."""
-        return News()
-
-    def entered(self, last: Plan, plan: Plan, infos: Iterable[TopicInfo]) -> Section | None:
-        """What the plan keeps by which a layout enters; None: what `Section.carried` gives. Pure.
-
-        Args:
-            last: the plan before.
-            plan: still without this section.
-            infos: of the inputs that enter.
-
-        Raises:
-            ServiceStopped: the layout may not enter yet.
-        """
-        return None
-
-    def changed(self, infos: Infos) -> None:
-        """The run has started, or a plan is about to be sealed by which partitions enter."""
-
-    def ended(self, last: Plan) -> frozenset[str]:
-        """Topics that are read to their end, to which nothing comes, and which may be gone."""
-        return frozenset()
-
-    def holds(self, last: Plan, planned: PlannedRange) -> bool:
-        """Whether a topic that was created again is needed as it was."""
-        return False
-
-    def lost(self, last: Plan, planned: PlannedRange) -> str:
-        """What was not taken yet of a topic that was created again, as a notice; empty: nothing."""
-        return ""
-
-    def needed(self, last: Plan) -> Offsets:
-        """Partitions with inputs before the next offset that are still to be read again -> the first of them."""
-        return {}
 
     # ------------------------------------------------------------------ steps of a batch
 
@@ -245,41 +154,9 @@ class Feature:
         """Step 3: what tasks get (`Job.sections`) in the batch after a plan, the same in a redo. Pure."""
         return None
 
-    def begin_unplanned(
-        self, offsets: Offsets, stops: Offsets, look: Look, clock_ms: int
-    ) -> tuple[Mapping[TopicPartition, EventTimes], object | None]:
-        """The same of a flow without plans: what tasks begin with in each partition, and what they all get."""
-        return {}, None
-
-    def done_unplanned(self, stops: Offsets, report: Report, clock_ms: int) -> None:
-        """The batch of a flow without plans is published."""
-
-    def explain(self, last: Plan, error: ChainError) -> ChainError:
-        """An error about an input, as the feature's user knows the input."""
-        return error
-
     def after(self, last: Plan, part: Part, report: Report) -> Section | None:
         """Step 3: what the plan of a batch keeps; None: what `Section.carried` gives. Pure."""
         return None
-
-    def publishes(self, plan: Plan) -> bool:
-        """Step 5: whether the outputs of a plan are published."""
-        return True
-
-    def publish(self, claim: Claim, plan: Plan, report: Report) -> Iterator[Callable[[], int]]:
-        """Step 5, after outputs: what is published beside them. Each is safe to repeat, and gives the number of records."""
-        yield from ()
-
-    def persist(self, claim: Claim, plan: Plan, level: int, headers: Headers) -> HeaderRows:
-        """Step 6 of a level: what is done before headers are written that the engine does not write, and what goes with them."""
-        return {}
-
-    def persisted(self, plan: Plan, level: int) -> None:
-        """Step 6 of a level is done."""
-
-    def commit(self, plan: Plan) -> Mapping[str, object]:
-        """Step 7: what the commit's metadata keep, for a rebuild that has lost the store."""
-        return {}
 
     def result(self, result: BatchResult, plan: Plan, infos: Infos) -> BatchResult:
         """After step 7: the result of a batch, with what the feature knows of it."""
@@ -290,10 +167,6 @@ class Feature:
 
     def idle(self, last: Plan) -> None:
         """There was nothing to do."""
-
-    def complete(self, claim: Claim, last: Plan) -> Plan | None:
-        """At the end of finite inputs, when all is read: the plan that completes what it has begun; None: nothing."""
-        return None
 
 
 @dataclass(slots=True)
@@ -318,27 +191,6 @@ class Features:
             {hook: tuple(feature for feature in some if _has(feature, hook)) for hook in _HOOKS}
             for some in (self.known, self.declared)
         )
-
-    def needed(self, plan: Plan) -> dict[TopicPartition, int]:
-        """The first offset of each partition that is still to be read after a plan, for the first time or again."""
-        needed = dict(plan.next_offsets())
-        for feature in self.of(plan, "needed"):
-            needed |= feature.needed(plan)
-        return needed
-
-    def ended(self, plan: Plan) -> frozenset[str]:
-        """Topics that some feature has read to their end."""
-        return frozenset[str]().union(*[feature.ended(plan) for feature in self.of(plan, "ended")])
-
-    def unneeded(self, last: Plan, infos: Infos) -> set[str]:
-        """Topics that no feature needs any more."""
-        return {topic for feature in self.of(last, "unneeded") for topic in feature.unneeded(last, infos)}
-
-    def explain(self, last: Plan, error: ChainError) -> ChainError:
-        """An error about an input, as the users of the features know the input."""
-        for feature in self.of(last, "explain"):
-            error = feature.explain(last, error)
-        return error
 
     def of(self, plan: Plan, hook: str, *, silent: bool = False) -> Sequence[Feature]:
         """Those that have a hook, as far as the flow needs them, or this plan.

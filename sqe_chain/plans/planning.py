@@ -68,9 +68,8 @@ def layout_plan(
     layout: Layout,
     infos: Infos,
     starts: Mapping[TopicPartition, tuple[int, bool]],
-    features: Iterable[Feature] = (),
 ) -> Plan:
-    """An empty plan by which new partitions, sources, stages and outputs enter.
+    """An empty plan by which new partitions, sources, stages and outputs enter, still without an id.
 
     Args:
         last: the last plan.
@@ -80,7 +79,6 @@ def layout_plan(
         layout: the new layout.
         infos: the flow's topics.
         starts: of each entering partition: first offset, and whether it lies in the middle of the log.
-        features: that the flow needs, or the last plan.
     """
     entering = [
         PlannedRange(topic, infos[topic].topic_id.hex(), partition, offset, offset)
@@ -91,10 +89,7 @@ def layout_plan(
     for (topic, partition), (_, middle) in starts.items():
         marks[topic, partition] = inputs.new_marks(infos[topic], partition, entered_in_middle=middle)
     in_order = tuple(sorted(ranges, key=lambda planned: planned.tp))
-    plan = plan_after(last, claim, clock_ms, layout.with_starts(starts), in_order, marks).carried_from(last)
-    news = [infos[topic] for topic, _ in starts]
-    sections = [feature.entered(last, plan, news) for feature in features]
-    return plan.with_sections(*(section for section in sections if section is not None)).with_id(last)
+    return plan_after(last, claim, clock_ms, layout.with_starts(starts), in_order, marks).carried_from(last)
 
 
 def plan_after(

@@ -14,6 +14,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sqe_chain.errors import ChainError, PoisonError, RecreatedTopic, ServiceStopped, Superseded
+from sqe_chain.features.event_times import needed_offsets
+from sqe_chain.features.file_inputs import FileSettings, explained, news_of_files, read_files
+from sqe_chain.features.lanes import check_rolled_back
+from sqe_chain.features.locations import locate_states
+from sqe_chain.features.overwriting import Overwriting
+from sqe_chain.features.parking import check_policy
+from sqe_chain.features.readers import enter_flow, notice_unread
+from sqe_chain.features.sinks import claim_sinks
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import CLAIM, PROCESS, RECOVER, SEAL, CaughtUp, Committed, Notice
@@ -93,14 +101,12 @@ class StagedService:
             ReadersOverlap: it is one of several readers, and another one has one of its partitions.
             ConfigurationError: a topic or store is missing.
         """
-        env, declared = self.env, self.features.declared
-        for feature in declared:
-            feature.check_start()
+        env = self.env
+        Overwriting(env).check_start()
         weak = check_stores(env)
         infos = inputs.describe(env.flow, env.log)
         weak += inputs.check_durable(env.flow, infos, allowed=env.settings.allow_weak_durability)
-        for feature in declared:
-            env.flow = feature.enter_flow(infos) or env.flow
+        env.flow = enter_flow(env, infos)
         try:
             with self._explained():
                 result = self._claim_and_recover(infos, weak)
@@ -110,8 +116,7 @@ class StagedService:
             check_not_superseded(env, self.claimed, error)
             raise
         if not env.role.only_recovers:
-            for feature in declared:
-                feature.changed(infos)
+            notice_unread(env, infos)
         return result
 
     def batch(self, *, at_end: bool = False, final: bool = False) -> BatchResult:
@@ -164,7 +169,7 @@ class StagedService:
         return result
 
     def complete(self) -> None:
-        """Complete what features have begun and what ends with finite inputs; nothing, if nothing is.
+        """Complete the overwrite that is under way: all files are read. Nothing, if none is.
 
         Call it when `batch` finds nothing to do any more: what then is in no plan is not in the tables.
 
@@ -173,10 +178,9 @@ class StagedService:
             Superseded: a newer run owns the flow.
             Unavailable: asked to stop while waiting for the store or a table.
         """
-        for feature in self.features.of(self.owned.last, "complete"):
-            plan = feature.complete(self.owned.claim, self.owned.last)
-            if plan is not None:
-                self.owned.apply_empty(plan)
+        plan = Overwriting(self.env).complete(self.owned.claim, self.owned.last)
+        if plan is not None:
+            self.owned.apply_empty(plan)
 
     def _next(self, *, at_end: bool, final: bool) -> tuple[Infos, AllBounds, Processed | None]:
         """Step 3: the topics, their bounds, and what was processed; None: there is nothing to do. Nothing outside has changed then.
@@ -228,8 +232,8 @@ class StagedService:
             env.ports.log,
             infos,
             owned.last.next_offsets(),
-            self.features.ended(owned.last),
-            self.features.needed(owned.last),
+            read_files(owned.last),
+            needed_offsets(owned.last),
         )
         bounds = env.retry.call("look for new records", look)
         return bounds if refold is None or bounds is None else inputs.limit_bounds(bounds, refold.until)
@@ -240,11 +244,11 @@ class StagedService:
         last = owned.last
         if not env.flow.stages and not last.empty and last.number > 0:
             # Without stages no header shows that the last batch is published: an empty plan after it does.
-            features = self.features.of(last, "news")
-            leaving = {topic for feature in features for topic in feature.news(last, infos).leaving}
+            leaving = news_of_files(env.flow, env.settings.of(FileSettings), last, infos).leaving
             kept = [planned for planned in last.ranges if planned.topic not in leaving]
             now_ms = env.clock.now_ms()
-            owned.apply_empty(layout_plan(last, kept, owned.claim, now_ms, last.layout, infos, {}))
+            plan = layout_plan(last, kept, owned.claim, now_ms, last.layout, infos, {})
+            owned.apply_empty(plan.with_id(last))
             last = owned.last
         owned.commit_again(last, now=at_end)
         env.commits.settle()
@@ -261,14 +265,14 @@ class StagedService:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Errors about inputs are raised as features explain them."""
+        """Errors about files name them as their users do."""
         try:
             yield
         except ChainError as error:
-            explained = error if self.last is None else self.features.explain(self.last, error)
-            if explained is error:
+            as_known = error if self.last is None else explained(self.last, error)
+            if as_known is error:
                 raise
-            raise explained from error
+            raise as_known from error
 
     def beat(self) -> bool:
         """Move the heartbeat on. False: a newer run owns the flow. Does not wait for a store that is away."""
@@ -284,7 +288,7 @@ class StagedService:
     def lag(self) -> int:
         """Offsets that are stable and not yet in a plan."""
         last, refold = self.owned.last, self.env.role.refold
-        ended = self.features.ended(last)
+        ended = read_files(last)
         offsets = {tp: offset for tp, offset in last.next_offsets().items() if tp[0] not in ended}
         bounds = self.env.ports.log.bounds(offsets)
         return inputs.lag(offsets, inputs.limit_bounds(bounds, refold.until) if refold else bounds)
@@ -292,45 +296,44 @@ class StagedService:
     # ------------------------------------------------------------------ claim and recover
 
     def _claim_and_recover(self, infos: Infos, weak: list[str]) -> StartResult:
-        env, features = self.env, self.features
+        env = self.env
         with env.step(CLAIM):
             read_commits = partial(inputs.group_commits, env.flow, env.log, infos)
-            self.claimed, home = claim(env, features, read_commits, infos)
+            self.claimed, home = claim(env, read_commits, infos)
             mine, plans = self.claimed, PlanLog(env, home)
             if home.number < 0:
                 env.say(weak)
                 plans.write(first_plan(env, mine, infos))
-            self._owned = owned = OwnedFlow(env, mine, plans, plans.read_last(), features)
+            self._owned = owned = OwnedFlow(env, mine, plans, plans.read_last(), self.features)
             # Again: until it was claimed, another run may have read what is there only since it was described.
             infos = inputs.describe(env.flow, env.log)
             check_layout(env.flow, owned.last.layout, env.settings.once.drop_stages)
             headers = stamp(env, mine, owned.last)
-            for feature in features.declared:
-                feature.stamped(mine, owned.last, owned.fetch)
+            claim_sinks(env, mine, owned.last, owned.fetch)
+            check_rolled_back(env, owned.last)
         with env.step(RECOVER):
             if not env.settings.once.accept_rollback:
                 check_commits(env.flow, owned.last, inputs.group_commits(env.flow, env.log, infos))
             result = Recovery(owned, self._processor).run(headers)
             if env.role.only_recovers:
                 return result
-            self._enter_features(infos)
+            self._enter_overwrite(infos)
+            check_policy(env.flow, owned.last)
             if self.ends:
                 return result
             bring_up_to_date(owned, infos)
-            for feature in features.declared:
-                feature.started(mine, owned.last)
+            locate_states(env, mine, owned.last)
         return result
 
-    def _enter_features(self, infos: Infos) -> None:
-        """Begin, go on with or give up what features do beyond a batch; see `Feature.enter`."""
+    def _enter_overwrite(self, infos: Infos) -> None:
+        """Begin an overwrite, go on with one, or give it up."""
         owned = self.owned
-        for feature in self.features.of(owned.last, "enter"):
-            entered = feature.enter(owned.claim, owned.last, infos)
-            self.ends |= entered.ends
-            if entered.plan is not None:
-                owned.apply_empty(entered.plan, [entered.text])
-            elif entered.text:
-                self.env.emit(Notice(entered.text))
+        entered = Overwriting(self.env).enter(owned.claim, owned.last, infos)
+        self.ends |= entered.ends
+        if entered.plan is not None:
+            owned.apply_empty(entered.plan, [entered.text])
+        elif entered.text:
+            self.env.emit(Notice(entered.text))
         if self.ends:
             for feature in self.features.of(owned.last, "looked"):
                 feature.looked(owned.last, infos)

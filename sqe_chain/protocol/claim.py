@@ -16,10 +16,12 @@ from sqe_chain.errors import (
     Superseded,
     WeakDurability,
 )
+from sqe_chain.features.locations import epochs_of_locations
+from sqe_chain.features.readers import check_entered
+from sqe_chain.features.sinks import epochs_of_sinks
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Claimed, Standby
-from sqe_chain.plans.feature import Features
 from sqe_chain.plans.inputs import parse_metadata
 from sqe_chain.plans.layout import check_cluster
 from sqe_chain.plans.plan import Plan
@@ -36,7 +38,6 @@ left, or a rebuild has cut over."""
 
 def claim(
     env: Environment,
-    features: Features,
     read_commits: Callable[[], Commits],
     infos: Mapping[str, TopicInfo] = NOTHING,
     *,
@@ -49,7 +50,6 @@ def claim(
 
     Args:
         env: the flow and its ports.
-        features: of the run.
         read_commits: reads the group's commits from Kafka.
         infos: the inputs, as they are now; those that are absent are not looked at.
         lost: the store may have lost everything: an empty one is accepted.
@@ -94,15 +94,14 @@ def claim(
         # The store would take this run and the one that had the epoch before for the same.
         epochs = [home.epoch if home else 0]
         epochs += [header.epoch for header in _headers(env, _stored_in(env, home)).values() if header]
-        epochs += [epoch for feature in features.declared for epoch in feature.epochs()]
+        epochs += [*epochs_of_locations(env), *epochs_of_sinks(env)]
         epochs += [int(str(parse_metadata(commit).get("epoch", 0))) for commit in commits.values()]
         mine = Claim(max(epochs) + 1, env.new_run_id())
         number, plan_id = (home.number, home.plan_id) if home else (-1, "")
         wanted = Home(mine.epoch, mine.run_id, owner, number, plan_id)
         # Of two runs that got here with the same home record one wins; the other begins again, and waits as a standby.
         if env.home.set_home(name, home, wanted) == wanted:
-            for feature in features.declared:
-                feature.claimed()
+            check_entered(env)
             env.emit(Claimed(mine.epoch, mine.run_id, number))
             return mine, wanted
 

@@ -6,12 +6,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from sqe_chain.errors import ServiceStopped
+from sqe_chain.features.file_inputs import FileSettings, news_of_files, read_files, with_entered
+from sqe_chain.features.lanes import lanes_entering
+from sqe_chain.features.parking import parked_of_gone
+from sqe_chain.features.readers import notice_unread
+from sqe_chain.features.rebuilding import Rebuilding, needs_as_it_was
+from sqe_chain.features.timing import lost_waiting
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans import inputs, same_inputs
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.inputs import parse_metadata
 from sqe_chain.plans.layout import layout_of
-from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.plan import Plan, Section
 from sqe_chain.plans.planning import birth_plan, layout_plan
 from sqe_chain.ports import Commit, TopicInfo, TopicPartition
 from sqe_chain.protocol.committed import check_first_stage, enter, tell_entered
@@ -69,8 +75,7 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
         ConfigurationError: a new stage cannot enter.
     """
     last, env = owned.last, owned.env
-    features = owned.features
-    news = [feature.news(last, infos) for feature in features.of(last, "news")]
+    files = news_of_files(env.flow, env.settings.of(FileSettings), last, infos)
     gone = [
         planned
         for planned in last.ranges
@@ -79,23 +84,18 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
     for planned in gone:
         known_ids = last.layout.past.get(planned.topic, ())
         same_inputs.check_never_read(planned.topic, known_ids, infos[planned.topic].topic_id)
-    held = [
-        planned
-        for planned in gone
-        if any(feature.holds(last, planned) for feature in features.of(last, "holds"))
-    ]
-    leaving = frozenset[str]().union(*(arrival.leaving for arrival in news))
+    held = [planned for planned in gone if needs_as_it_was(last, planned)]
     kept = [
         planned
         for planned in last.ranges
-        if planned.topic not in leaving and (planned in held or planned not in gone)
+        if planned.topic not in files.leaving and (planned in held or planned not in gone)
     ]
-    ended = owned.features.ended(last)
+    ended = read_files(last)
     for planned in kept:
         if planned.topic not in ended:
             same_inputs.check_same(planned, infos.get(planned.topic))
     layout = layout_of(env.flow, infos, last.number + 1, last.layout)
-    if layout == last.layout and not any(arrival.needed for arrival in news):
+    if layout == last.layout and not files.needed:
         owned.entered = None if gone else (infos, last.layout)
         return
     check_new_stages(env, last)
@@ -106,18 +106,37 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
     if sources:
         bounds = env.log.bounds(sources)
         starts.update(inputs.first_offsets(env.flow, bounds, env.settings.start))
-    starts |= {(info.name, 0): (0, False) for arrival in news for info in arrival.entering}
+    starts |= {(info.name, 0): (0, False) for info in files.entering}
     # What was read of a topic that was created again cannot be read again: a rebuild has to know.
     recreated = {planned.topic for planned in gone if planned not in kept}
     layout = replace(layout, gone=tuple(sorted({*layout.gone, *recreated})))
-    entering = features.of(last, "entered")
-    plan = layout_plan(last, kept, owned.claim, env.clock.now_ms(), layout, infos, starts, entering)
-    for feature in features.of(last, "changed"):
-        feature.changed(infos)
+    plan = layout_plan(last, kept, owned.claim, env.clock.now_ms(), layout, infos, starts)
+    plan = plan.with_sections(*sections_entering(env, last, plan))
+    plan = with_entered(plan, [infos[topic] for topic, _ in starts]).with_id(last)
+    notice_unread(env, infos)
     texts = [*news_of(env.flow, last, plan, infos)]
-    texts += [feature.lost(last, planned) for feature in features.of(last, "lost") for planned in gone]
-    texts += [text for arrival in news for text in arrival.texts]
-    owned.apply_empty(plan, filter(None, texts))
+    texts += [parked_of_gone(last, planned) for planned in gone]
+    texts += [lost_waiting(last, planned) for planned in gone]
+    owned.apply_empty(plan, filter(None, [*texts, *files.texts]))
+
+
+def sections_entering(env: Environment, last: Plan, plan: Plan) -> Iterator[Section]:
+    """What a plan keeps because a layout enters with it, beside what is carried over from the plan before. Pure.
+
+    Args:
+        env: the flow, and what the run is there for.
+        last: the plan before.
+        plan: with what is carried over.
+
+    Raises:
+        PlanMismatch: outputs would move that are still to be published again.
+    """
+    refold = env.role.refold
+    if refold is not None:  # the attempt at folding again seals it
+        yield replace(Rebuilding.of(plan), attempt=refold.number)
+    lanes = lanes_entering(env.flow, last)
+    if lanes is not None:
+        yield lanes
 
 
 def check_new_stages(env: Environment, last: Plan) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,11 +12,22 @@ from sqe_chain.errors import (
     StoreInconsistent,
     Superseded,
 )
+from sqe_chain.features.announcing import publications
+from sqe_chain.features.closing import Closes
+from sqe_chain.features.event_times import needed_offsets
+from sqe_chain.features.lanes import may_move
+from sqe_chain.features.overwriting import Overwriting, report_replaced
+from sqe_chain.features.parking import Parking, decisions
+from sqe_chain.features.rebuilding import Rebuilding
+from sqe_chain.features.reporting import report_traces
+from sqe_chain.features.sinks import report_flushed
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import COMMIT, PERSIST, PUBLISH, SEAL, Notice, Persisted, Published, Sealed
 from sqe_chain.plans.feature import Features
+from sqe_chain.plans.first_stage import Begun
 from sqe_chain.plans.layout import Layout
 from sqe_chain.plans.plan import Plan, Section
 from sqe_chain.plans.stored_plans import read_plan
@@ -119,8 +130,8 @@ class OwnedFlow:
         return plan
 
     def is_entered(self, infos: Mapping[str, TopicInfo]) -> bool:
-        """Whether these topics, in this very description, have entered the present layout; features may bring in others."""
-        if self.entered is None or self.features.of(self.last, "news"):
+        """Whether these topics, in this very description, have entered the present layout. Files enter and leave whenever they like."""
+        if self.entered is None or self.env.flow.file_sources:
             return False
         return self.entered[0] is infos and self.entered[1] is self.last.layout
 
@@ -161,8 +172,8 @@ class OwnedFlow:
             publish: whether its outputs may still be unpublished.
             top_level: the highest level that has something to write.
         """
-        env, features = self.env, self.features
-        publish = publish and all(feature.publishes(plan) for feature in features.of(plan, "publishes"))
+        env = self.env
+        publish = publish and not Rebuilding.of(plan).silent
         with env.step(PUBLISH):
             outputs = 0
             if publish and report.outputs:
@@ -171,10 +182,11 @@ class OwnedFlow:
                     "publish", partial(inputs.publish, env.flow, env.ports.log, env.engine.publish)
                 )
                 outputs = report.outputs
-            for feature in features.of(plan, "publish") if publish else ():
-                for action in feature.publish(self.claim, plan, report):
+            if publish:
+                for action in beside_outputs(env, self.claim, plan):
                     step = partial(inputs.publish, env.flow, env.ports.log, action)
                     outputs += env.retry.call("publish states", step)
+                report_traces(env, report)
             env.emit(Published(plan=plan.number, outputs=outputs))
         # The last stage first: events between stages exist only while inputs are folded. If the first stage were written
         # and the second not, a redo would find the first one done and fold nothing. The second would never get its events.
@@ -182,8 +194,9 @@ class OwnedFlow:
             with env.step(PERSIST):
                 rows = self._persist(plan, level, headers, report)
                 env.emit(Persisted(plan.number, level, rows))
-                for feature in features.of(plan, "persisted"):
-                    feature.persisted(plan, level)
+                if not plan.empty:
+                    report_flushed(env, plan, env.flow.levels[level - 1])
+                report_replaced(env, plan, level)
         with env.step(COMMIT):
             self.commit(plan)
         env.commits.then(partial(self._no_longer_open, plan.number))
@@ -210,9 +223,7 @@ class OwnedFlow:
         if any(stage in mine for stage, _ in touched):
             # Repeated as one: its tasks write in chunks, and each cell's header shows how far that has come.
             rows = env.retry.call("persist", partial(env.engine.persist, level, plan.plan_id, headers))
-        told = dict[tuple[int, int], Rows]()
-        for feature in self.features.of(plan, "persist"):
-            told |= feature.persist(self.claim, plan, level, headers)
+        told = Overwriting(env).persist(self.claim, plan, level, headers)
         for stage in flow.levels[level - 1]:
             bare = [cell for cell in flow.cells[stage.index] if (stage.index, cell) not in touched]
             if bare and stage.name in plan.layout.stages:  # else it is new, and enters with a plan of its own
@@ -250,7 +261,7 @@ class OwnedFlow:
 
     def commit(self, plan: Plan) -> None:
         """Step 7."""
-        commit_plan(self.env, self.claim, plan, self.features)
+        commit_plan(self.env, self.claim, plan)
         self._committed_ms = self.env.clock.now_ms()
 
     def commit_again(self, last: Plan, *, now: bool = False) -> None:
@@ -264,15 +275,22 @@ class OwnedFlow:
             self.commit(last)
 
 
-def commit_plan(env: Environment, claim: Claim, plan: Plan, features: Features) -> None:
+def beside_outputs(env: Environment, claim: Claim, plan: Plan) -> Iterator[Callable[[], int]]:
+    """Step 5, after outputs: what a plan publishes beside them: states again, and decisions about dead-letter records.
+
+    Yields:
+        What publishes a part of it, and gives the number of records. Each is safe to repeat.
+    """
+    yield from publications(env, claim, plan)
+    yield from decisions(env, plan)
+
+
+def commit_plan(env: Environment, claim: Claim, plan: Plan) -> None:
     """Commit a plan: for lag monitors, and as a consistency check for recovery. The plan keeps where the flow is, not the commit."""
     if env.role.refold is not None:  # it has no group; the flow commits when it goes on from there
         return
-    # What a rebuild needs when the store is lost: how far the flow has come, and where it once began.
-    known: dict[str, object] = {"plan": plan.number, "id": plan.plan_id, "epoch": claim.epoch}
-    for feature in features.of(plan, "commit"):
-        known |= feature.commit(plan)
-    needed, commits = features.needed(plan), dict[TopicPartition, Commit]()
+    known, needed = known_without_store(env.flow, claim, plan), needed_offsets(plan)
+    commits = dict[TopicPartition, Commit]()
     for planned in plan.ranges:
         start = plan.layout.starts.get(planned.tp, 0)
         own = known | {"topic_id": planned.topic_id} | ({"start": start} if start else {})
@@ -280,6 +298,23 @@ def commit_plan(env: Environment, claim: Claim, plan: Plan, features: Features) 
     ids = {planned.topic: planned.topic_id for planned in plan.ranges}
     # Repeated as one: a commit without an answer may be for partitions that are gone; then the others are committed.
     env.commits.commit(partial(inputs.commit, env.ports.log, env.flow.declared_name, commits, ids))
+
+
+def known_without_store(flow: CompiledFlow, claim: Claim, plan: Plan) -> dict[str, object]:
+    """What a commit's metadata keep for a rebuild that has lost the store: how far the flow has come, and what it cannot repeat."""
+    known: dict[str, object] = {"plan": plan.number, "id": plan.plan_id, "epoch": claim.epoch}
+    parking, closes, begun = Parking.of(plan), Closes.of(plan), Begun.of(plan).marks
+    if closes:  # how many times; where, the lost plans knew
+        known["closes"] = len(closes)
+    if may_move(flow, plan):
+        known["state_partitions"] = plan.layout.state_partitions
+    if begun:  # marks of what was read before the first stage do not fit here
+        known["begun"] = len(begun)
+    if parking.records or parking.discarded:
+        known["parked"] = len(parking.records) + len(parking.discarded)
+    if parking.counted:
+        known["released"] = 1
+    return known
 
 
 def check_plan_size(env: Environment, plan: Plan, size: int) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sqe_chain.errors import PoisonError
+from sqe_chain.features.overwriting import staging_after, unneeded_topics
 from sqe_chain.plans import inputs, same_inputs
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Failed, Notice, Shuffled
@@ -168,7 +169,7 @@ class Processor:
 
         Fetches carry no topic ids. If the ids are the same before and after, what was read in between is of these topics.
         """
-        unneeded = self._features.unneeded(batch.before, batch.infos)
+        unneeded = unneeded_topics(self._env, batch.before, batch.infos)
         ranges = [planned for planned in batch.part.ranges if planned.reads or planned.topic not in unneeded]
         now = self._env.log.topic_ids({planned.topic for planned in ranges})
         for planned in ranges:
@@ -190,7 +191,8 @@ class Processor:
         env, infos, part, before = self._env, batch.infos, batch.part, batch.before
         portions = portions_of(part, before, (*exclusions, *candidates))
         sections = Sections.of(
-            *[feature.begin(before, part) for feature in self._features.of(before, "begin")]
+            staging_after(before),
+            *[feature.begin(before, part) for feature in self._features.of(before, "begin")],
         )
         tried = frozenset(
             [(candidate.topic, candidate.partition, candidate.offset) for candidate in candidates]

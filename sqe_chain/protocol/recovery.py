@@ -16,16 +16,18 @@ from sqe_chain.errors import (
     PlanMismatch,
     StoreInconsistent,
 )
+from sqe_chain.features.event_times import needed_offsets
+from sqe_chain.features.overwriting import unneeded_topics
+from sqe_chain.features.sinks import report_flushed
 from sqe_chain.plans import inputs, same_inputs
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Notice, Recovered
-from sqe_chain.plans.feature import Features
 from sqe_chain.plans.layout import check_same_code, mark_name
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.planning import marks_after, part_again
 from sqe_chain.plans.results import StartResult
 from sqe_chain.ports import Header
-from sqe_chain.protocol.owned_flow import Headers, OwnedFlow
+from sqe_chain.protocol.owned_flow import Headers, OwnedFlow, beside_outputs
 from sqe_chain.protocol.processing import Batch, Processor
 from sqe_chain.task.digest import differing, of_cell, of_topic
 from sqe_chain.task.results import Report
@@ -51,16 +53,10 @@ class Recovery:
         owned, env, last = self.owned, self.owned.env, self.owned.last
         level_of = {stage.index: env.flow.depths[stage.index] for stage in env.flow.stages}
         numbers = to_redo(last, headers, level_of, owned.fetch)
-        features = owned.features
-        publishing = (
-            action
-            for feature in features.of(last, "publish")
-            for action in feature.publish(owned.claim, last, Report())
-        )
-        if numbers and (not last.empty or any(publishing)):
+        if numbers and (not last.empty or any(beside_outputs(env, owned.claim, last))):
             check_same_code(env.flow, last.layout, last.number)
         needs_inputs = bool(numbers) and not (last.empty and numbers == [last.number])
-        verify_records(env, last, owned.features, unfinished=needs_inputs)
+        verify_records(env, last, unfinished=needs_inputs)
         for number in numbers:
             plan = last if number == last.number else owned.must_fetch(number)
             before = owned.must_fetch(number - 1)
@@ -75,8 +71,7 @@ class Recovery:
             )
         result = StartResult(len(last.ranges), last.number, tuple(numbers))
         env.emit(Recovered.of(result))
-        for feature in features.of(last, "recovered"):
-            feature.recovered(last)
+        report_flushed(env, last, env.flow.stages)
         if not numbers and (last.number > 0 or env.settings.once.accept_rollback):
             owned.commit(last)
         return result
@@ -243,20 +238,19 @@ def _check_order(headers: Headers, level_of: Mapping[int, int]) -> None:
             )
 
 
-def verify_records(env: Environment, last: Plan, features: Features, *, unfinished: bool) -> None:
+def verify_records(env: Environment, last: Plan, *, unfinished: bool) -> None:
     """Check that the inputs are still what the last plan has read: read the last record of each range again.
 
     Args:
         env: the flow and its ports.
         last: the last plan.
-        features: of the run.
         unfinished: the plan has to be redone, so all of its records are needed.
 
     Raises:
         RecreatedTopic, TruncatedInput, LostOffsets, PartitionsMismatch: they are not.
     """
     infos = env.log.describe({planned.topic for planned in last.ranges})
-    unneeded = features.unneeded(last, infos)
+    unneeded = unneeded_topics(env, last, infos)
     ranges = []
     for planned in last.ranges:
         if planned.topic in unneeded and not (unfinished and planned.reads):
@@ -267,7 +261,7 @@ def verify_records(env: Environment, last: Plan, features: Features, *, unfinish
             continue
         same_inputs.check_same(planned, infos.get(planned.topic))
         ranges.append(planned)
-    bounds, needed = env.log.bounds([planned.tp for planned in ranges]), features.needed(last)
+    bounds, needed = env.log.bounds([planned.tp for planned in ranges]), needed_offsets(last)
     for planned in ranges:
         first = planned.begin if unfinished else needed[planned.tp]
         inputs.check_bounds(planned.tp, first, bounds[planned.tp])

@@ -13,6 +13,9 @@ from functools import partial
 
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ConfigurationError, RecreatedTopic, ServiceStopped
+from sqe_chain.features.readers import enter_flow
+from sqe_chain.features.reporting import report_traces
+from sqe_chain.features.timing import UnplannedTimes
 from sqe_chain.plans import inputs, same_inputs
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import (
@@ -26,7 +29,7 @@ from sqe_chain.plans.events import (
     Published,
     Recovered,
 )
-from sqe_chain.plans.feature import Features, Look
+from sqe_chain.plans.feature import Features
 from sqe_chain.plans.inputs import moved_by
 from sqe_chain.plans.results import BatchResult, StartResult
 from sqe_chain.plans.same_inputs import DescribedTopics
@@ -69,10 +72,12 @@ class Republisher:
     _ends: dict[TopicPartition, int] = field(default_factory=dict)
     _ends_ms: int = 0
     _topics: DescribedTopics = field(init=False)
+    _times: UnplannedTimes = field(init=False)
     _skip_limit: SkipLimit = field(init=False)
 
     def __post_init__(self) -> None:
         self._topics = DescribedTopics(self.env)
+        self._times = UnplannedTimes(self.env)
         self._skip_limit = SkipLimit(self.env.settings.max_excluded, self.env.settings.max_excluded_share)
 
     @property
@@ -92,8 +97,7 @@ class Republisher:
         with env.step(RECOVER):
             infos = inputs.describe(env.flow, env.log)
             weak = inputs.check_durable(env.flow, infos, allowed=env.settings.allow_weak_durability)
-            for feature in self.features.declared:
-                env.flow = feature.enter_flow(infos) or env.flow
+            env.flow = enter_flow(env, infos)
             fresh = self._enter(infos)
             if len(fresh) == len(self._inputs):  # the flow begins
                 env.say(weak)
@@ -155,11 +159,10 @@ class Republisher:
             env.emit(CaughtUp())
             return BatchResult(worked=False)
         started_ms = env.clock.now_ms()
-        times, sections = dict[TopicPartition, EventTimes](), list[object | None]()
-        for feature in self.features.declared:
-            begun, section = feature.begin_unplanned(offsets, stops, Look(bounds, limit), started_ms)
-            times |= begun
-            sections.append(section)
+        times: Mapping[TopicPartition, EventTimes] = {}
+        taking = None
+        if env.flow.timed:
+            times, taking = self._times.begin(offsets, stops, bounds, started_ms)
         portions = [
             Portion(
                 Range(tp[0], known.topic_id, tp[1], known.offset, stops[tp], known.epoch),
@@ -173,7 +176,7 @@ class Republisher:
             for tp, known in self._inputs.items()
             if stops[tp] > known.offset
         ]
-        given = Sections.of(self._skip_limit, self._skipped(), *sections)
+        given = Sections.of(self._skip_limit, self._skipped(), taking)
         with env.step(SEAL):
             self._begin(portions, started_ms, infos, given)
         with env.step(PUBLISH):
@@ -181,8 +184,9 @@ class Republisher:
             env.emit(Published(outputs=report.outputs))
         with env.step(COMMIT):
             self._advance(stops, report)
-            for feature in self.features.declared:
-                feature.done_unplanned(stops, report, started_ms)
+            if env.flow.timed:
+                self._times.done(stops, report, started_ms)
+            report_traces(env, report)
             self._commit([(portion.read.topic, portion.read.partition) for portion in portions])
         result = BatchResult.of(
             report,

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqe_chain.features.announcing import Announcements
 from sqe_chain.features.closing import ClosingWindows
 from sqe_chain.features.dead_letter_commits import DeadLetterCommits
 from sqe_chain.features.file_inputs import FileInputs
-from sqe_chain.features.first_stage import FirstStage
-from sqe_chain.features.lanes import KeepingLanes, LateInputs
-from sqe_chain.features.locations import WritingLocations
-from sqe_chain.features.overwriting import Overwriting
+from sqe_chain.features.lanes import LateInputs
 from sqe_chain.features.parking import ParkingInputs
-from sqe_chain.features.readers import SideBySide
 from sqe_chain.features.rebuilding import AfterRebuild
-from sqe_chain.features.reporting import Dropping, Traces
-from sqe_chain.features.sinks import Tables
+from sqe_chain.features.reporting import Dropping
 from sqe_chain.features.ticking import Ticking
 from sqe_chain.features.timing import Timing
 from sqe_chain.plans.environment import Environment
@@ -25,23 +19,15 @@ from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.republish import Republisher
 
 FEATURES: Final = (
-    SideBySide,
-    WritingLocations,
     FileInputs,
-    Tables,
-    Overwriting,
-    Announcements,
     ClosingWindows,
     AfterRebuild,
-    KeepingLanes,
     LateInputs,
-    FirstStage,
     ParkingInputs,
     Timing,
     Ticking,
     Dropping,
     DeadLetterCommits,
-    Traces,
 )
 """In this order they are asked: closed windows and rebuilds decide first what the next batch reads, then event time, then timers."""
 

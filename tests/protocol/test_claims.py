@@ -14,7 +14,6 @@ from sqe_chain.plans.environment import Environment
 from sqe_chain.ports import Commit, Header, Home, TopicPartition
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.claim import claim, release, stamp
-from sqe_chain.protocol.services import features_of
 from sqe_chain.task.states import Claim
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import word, words_by_first_letter
@@ -32,7 +31,7 @@ def running() -> tuple[Rehearsal, StagedService]:
 
 
 def claimed(env: Environment, commits: Mapping[TopicPartition, Commit]) -> Claim:
-    return claim(env, features_of(env), lambda: commits)[0]
+    return claim(env, lambda: commits)[0]
 
 
 @pytest.mark.parametrize("where", ["home", "header", "locations", "commit"])
@@ -71,7 +70,7 @@ def test_commits_are_read_before_the_home_record() -> None:
         rehearsal.batch()
         return rehearsal.commits()
 
-    mine, home = claim(env, features_of(env), another_run_begins)
+    mine, home = claim(env, another_run_begins)
     assert (mine.epoch, home.number) == (2, 1)
 
 
@@ -111,7 +110,7 @@ def test_epochs_of_headers_count_where_a_rebuild_has_left_them_too() -> None:
     assert header is not None
     store.write(again, "letters", 1, header, replace(header, epoch=70), ())
     env = found._environment(None)
-    mine, _ = claim(env, features_of(env), dict)
+    mine, _ = claim(env, dict)
     assert mine.epoch == 71
 
 

@@ -22,14 +22,15 @@ from sqe_chain.features.ticking import Ticking, Timers
 from sqe_chain.features.timing import Timing
 from sqe_chain.flow import Flow
 from sqe_chain.plans.environment import Refold, Role
-from sqe_chain.plans.feature import Feature, Features, Look, News, Part
+from sqe_chain.plans.feature import Feature, Features, Look, Part
 from sqe_chain.plans.layout import Layout, StageLayout, layout_of
 from sqe_chain.plans.plan import Plan, PlannedRange, encoded_sections
 from sqe_chain.plans.planning import batch_plan, birth_plan, layout_plan, next_part, part_again
 from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
+from sqe_chain.protocol.entering import sections_entering
 from sqe_chain.protocol.owned_flow import OwnedFlow
-from sqe_chain.protocol.services import FEATURES
+from sqe_chain.protocol.services import features_of
 from sqe_chain.stages import Tumbling
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion
@@ -156,10 +157,20 @@ def batch_after(
     return Plan.from_bytes(plan.to_bytes())
 
 
+def entering(
+    infos: Mapping[str, TopicInfo],
+    starts: Mapping[TopicPartition, tuple[int, bool]],
+    spec: Refold | None = None,
+) -> Plan:
+    """The plan after the last one by which partitions enter."""
+    plan = layout_plan(LAST, LAST.ranges, CLAIM, 2_000, LAST.layout, infos, starts)
+    return plan.with_sections(*sections_entering(environment(spec), LAST, plan)).with_id()
+
+
 def test_a_plan_by_which_partitions_enter_keeps_all_that_is_still_to_do() -> None:
     infos = {"t": TopicInfo("t", TOPIC_ID, 3)}
     starts = {("t", 2): (0, False)}
-    plan = layout_plan(LAST, LAST.ranges, CLAIM, 2_000, LAST.layout, infos, starts, features())
+    plan = entering(infos, starts)
     assert Plan.from_bytes(plan.to_bytes()) == plan
     for name in (
         "silent_until",
@@ -181,7 +192,7 @@ def test_a_plan_by_which_partitions_enter_keeps_all_that_is_still_to_do() -> Non
     )
     assert plan.empty
     assert Rebuilding.of(plan).attempt == -1, "the flow itself seals it"
-    again = layout_plan(LAST, LAST.ranges, CLAIM, 2_000, LAST.layout, infos, starts, features(SPEC))
+    again = entering(infos, starts, SPEC)
     assert Rebuilding.of(again).attempt == 5
 
 
@@ -193,7 +204,7 @@ def test_what_was_read_of_a_topic_that_was_created_again_leaves_the_plan_and_wha
     marked = {name: mark.copy() for name, mark in LAST.marks.items()}
     marked[ONE].accept_raw(3)
     last = last_plan(marks=marked)
-    plan = layout_plan(last, (), CLAIM, 2_000, last.layout, infos, {ONE: (0, False)})
+    plan = layout_plan(last, (), CLAIM, 2_000, last.layout, infos, {ONE: (0, False)}).with_id()
     assert len(plan.marks[ONE]) == 0
     assert plan.marks[ONE].topic_id == new_id
     assert EventTime.of(plan).times == {}
@@ -259,14 +270,13 @@ def test_where_receivers_have_all_again_it_goes_on_from_where_event_time_had_com
 
 def test_a_silent_batch_is_marked_silent_though_the_plan_before_was_never_folded_again() -> None:
     last = changed(LAST).with_sections(Rebuilding()).with_id()
-    known = Features([kind(environment()) for kind in FEATURES])
+    known = features_of(environment())
     part = Part(last.ranges, silent=True)
     assert [
         type(one) for one in known.of(last, "after", silent=True) if one not in known.of(last, "after")
     ] == [AfterRebuild]
     plan = batch_plan(last, CLAIM, part, Report(), (), known.of(last, "after", silent=True))
     assert Rebuilding.of(plan).silent
-    assert [one.publishes(plan) for one in known.of(plan, "publishes")].count(False) == 1
 
 
 def test_a_batch_that_is_published_ends_the_silence_and_keeps_the_batch_that_is_due() -> None:
@@ -489,21 +499,12 @@ def test_outputs_stay_known_when_they_are_not_declared_any_more() -> None:
     assert layout.outputs == {"earlier": ("old", 3), "later": ("new", 1)}
 
 
-class Bringing(Feature):
-    """Brings in inputs of its own."""
-
-    name = "bringing"
-    declared = True
-
-    def news(self, last: Plan, infos: Mapping[str, TopicInfo]) -> News:
-        return News(texts=(f"plan {last.number}, {len(infos)} topics",))
-
-
-def test_topics_are_not_compared_again_with_a_layout_unless_a_feature_may_bring_in_others() -> None:
+def test_topics_are_not_compared_again_with_a_layout_unless_files_may_enter() -> None:
     nowhere: Any = None
     infos: dict[str, TopicInfo] = {}
-    for features, entered in (Features(), True), (Features([Bringing(nowhere)]), False):
-        owned = OwnedFlow(nowhere, CLAIM, nowhere, LAST, features, entered=(infos, LAST.layout))
+    for sources, entered in ((), True), (("files",), False):
+        env: Any = SimpleNamespace(flow=SimpleNamespace(file_sources=sources))
+        owned = OwnedFlow(env, CLAIM, nowhere, LAST, Features(), entered=(infos, LAST.layout))
         assert owned.is_entered(infos) is entered
         assert not owned.is_entered(dict(infos))
         owned.last = replace(LAST, layout=replace(LAST.layout))

@@ -30,7 +30,6 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations import attempts, moving, rebuild
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Event, When
-from sqe_chain.plans.feature import Features
 from sqe_chain.plans.results import BatchResult, StartResult
 from sqe_chain.plans.retrying import Retry
 from sqe_chain.ports import Header, Log
@@ -233,7 +232,6 @@ class Replay:
         name: str,
         function: Callable[..., T],
         env: Environment,
-        features: Features,
         read: Callable[[], Any],
         *given: Any,
         **named: bool,
@@ -247,7 +245,7 @@ class Replay:
                 self._suspend()
             return read()
 
-        return self._call(name, function, env, features, read_again, *given, **named)
+        return self._call(name, function, env, read_again, *given, **named)
 
 
 def _noted(retry: Retry, replay: Replay, what: str, action: Callable[[], T]) -> T:

@@ -27,10 +27,10 @@ MUTANTS: Final = (
     mutant(
         "a republisher states what it knows after the batch",
         (
-            "Timing.begin_unplanned",
+            "UnplannedTimes.begin",
             replace(
-                "self._idle.find(known, offsets, look.bounds, clock_ms, self._seen)",
-                "self._idle.find(known, stops, look.bounds, clock_ms, self._seen)",
+                "self._idle.find(known, offsets, bounds, clock_ms, self._seen)",
+                "self._idle.find(known, stops, bounds, clock_ms, self._seen)",
             ),
         ),
         killed_by="test_event_time_worlds::test_small_worlds_give_what_their_facts_give",

@@ -62,7 +62,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "outputs of silent batches are published",
-        ("AfterRebuild.publishes", replace("not Rebuilding.of(plan).silent", "True")),
+        ("OwnedFlow.finish", replace("publish and not Rebuilding.of(plan).silent", "publish")),
         killed_by="test_rebuild::test_what_a_store_has_lost_is_folded_again",
         schedules=600,
     ),
@@ -82,8 +82,8 @@ MUTANTS: Final = (
         (
             "OwnedFlow.finish",
             replace(
-                "features.of(plan, 'publish') if publish else ()",
-                "features.of(plan, 'publish') if publish and (not plan.empty) else ()",
+                "beside_outputs(env, self.claim, plan)",
+                "() if plan.empty else beside_outputs(env, self.claim, plan)",
             ),
         ),
         killed_by="test_republish_states::test_each_key_is_published_once_after_a_rebuild_with_other_results",
