@@ -111,6 +111,22 @@ def test_dead_letter_records_are_shown_with_the_command_for_them(page: Any, clie
     check_accessible(page)
 
 
+def test_live_news_come_again_after_an_answer_that_is_none(page: Any, client: Client) -> None:
+    """A browser asks again by itself only where it got no answer; a proxy in front of a server that restarts gives one."""
+    asked = list[str]()
+
+    def refuse(route: Any) -> None:
+        asked.append("again")
+        route.fulfill(status=204)
+
+    page.route("**/api/live", refuse)
+    page.goto(f"http://127.0.0.1:{client.port}/")
+    page.wait_for_selector("text=not connected, trying again")
+    page.unroute("**/api/live")
+    page.wait_for_selector("text=/^live, /")
+    assert asked
+
+
 def test_a_phone_needs_no_sideways_scrolling(browser: Any, client: Client) -> None:
     context = browser.new_context(viewport={"width": 360, "height": 740})
     phone = context.new_page()

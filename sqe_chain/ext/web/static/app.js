@@ -392,7 +392,10 @@ function listen() {
     const name = location.hash.slice(2).split("/")[0];
     if (name === "" || name === "flow") route(false);
   });
-  source.onerror = () => { connection.textContent = "not connected, trying again"; };
+  source.onerror = () => {
+    connection.textContent = "not connected, trying again";
+    if (source.readyState === EventSource.CLOSED) setTimeout(listen, 3000);  // after an answer that is no stream browsers give up
+  };
 }
 
 addEventListener("hashchange", () => route(true));
