@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -12,9 +13,10 @@ from sqe_chain.cli.console import OUT
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import command
 from sqe_chain.cli.values import properties
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.ports import StateStore, WithSchema
 from sqe_chain.runtime.connecting import open_addresses
+from sqe_chain.runtime.trying import try_writes
 
 app = typer.Typer(no_args_is_help=True, help="Create the tables of a store; check its durability.")
 
@@ -40,7 +42,8 @@ def store_init(
     check: Annotated[
         bool,
         Option(
-            "Create nothing: report settings that may lose acknowledged states, and whether the tables exist."
+            "Create nothing: report settings that may lose acknowledged states, whether the tables exist, and whether the store "
+            "takes writes now. What it writes does not stay."
         ),
     ] = False,
 ) -> None:
@@ -78,9 +81,22 @@ def _check(store: StateStore) -> None:
         OUT.print(f"weak: {line}")
     for line in store.remarks():
         OUT.print(f"note: {line}")
-    if weak:
+    refused = _refused(store)
+    if weak or refused:
         raise typer.Exit(1)
     OUT.print("durable: acknowledged writes are kept")
+
+
+def _refused(store: StateStore) -> bool:
+    """Whether a store takes no writes from this login now; the reason is printed, and what could not be tried."""
+    run_id = secrets.token_hex(4)
+    try:
+        for line in try_writes(store, f"check-{run_id}", run_id):
+            OUT.print(f"not tried: {line}")
+    except ChainError as error:
+        OUT.print(f"takes no writes: {error}")
+        return True
+    return False
 
 
 @contextmanager

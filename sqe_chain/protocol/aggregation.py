@@ -30,6 +30,7 @@ from sqe_chain.plans.layout import check_layout
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.planning import batch_plan, layout_plan, next_part
 from sqe_chain.plans.results import BatchResult, StartResult
+from sqe_chain.plans.rights import check_rights
 from sqe_chain.plans.same_inputs import DescribedTopics
 from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
 from sqe_chain.protocol.claim import (
@@ -99,13 +100,14 @@ class StagedService:
         Raises:
             ServiceStopped: the flow cannot be continued exactly from what is found; the text names what to do.
             ReadersOverlap: it is one of several readers, and another one has one of its partitions.
-            ConfigurationError: a topic or store is missing.
+            ConfigurationError: a topic, a store or a right is missing.
         """
         env = self.env
         Overwriting(env).check_start()
         weak = check_stores(env)
         infos = inputs.describe(env.flow, env.log)
         weak += inputs.check_durable(env.flow, infos, allowed=env.settings.allow_weak_durability)
+        env.retry.call("ask for rights", partial(check_rights, env.flow, env.ports.log, infos))
         env.flow = enter_flow(env, infos)
         try:
             with self._explained():

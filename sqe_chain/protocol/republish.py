@@ -32,6 +32,7 @@ from sqe_chain.plans.events import (
 from sqe_chain.plans.feature import Features
 from sqe_chain.plans.inputs import moved_by
 from sqe_chain.plans.results import BatchResult, StartResult
+from sqe_chain.plans.rights import check_rights
 from sqe_chain.plans.same_inputs import DescribedTopics
 from sqe_chain.ports import Bounds, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol.begun import BegunBatch, BegunBatches, output_ends
@@ -90,13 +91,14 @@ class Republisher:
 
         Raises:
             ServiceStopped: the flow cannot go on from its committed offsets.
-            ConfigurationError: a topic is missing.
+            ConfigurationError: a topic or a right is missing.
         """
         env = self.env
         check_metadata(env.flow)
         with env.step(RECOVER):
             infos = inputs.describe(env.flow, env.log)
             weak = inputs.check_durable(env.flow, infos, allowed=env.settings.allow_weak_durability)
+            env.retry.call("ask for rights", partial(check_rights, env.flow, env.ports.log, infos))
             env.flow = enter_flow(env, infos)
             fresh = self._enter(infos)
             if len(fresh) == len(self._inputs):  # the flow begins

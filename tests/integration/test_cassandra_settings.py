@@ -21,6 +21,7 @@ from sqe_chain.ext.dev import CassandraServer
 from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Header, Home, Location, Locations
 from sqe_chain.protocol.claim import check_stores
+from sqe_chain.runtime.trying import try_writes
 from sqe_chain.testing import Rehearsal
 from tests.support.table_flows import table_flow
 from tests.support.waiting import PATIENCE_S
@@ -278,6 +279,26 @@ def test_missing_rights_are_a_configuration_error(guarded: CassandraServer) -> N
     with pytest.raises(ConfigurationError, match="MODIFY"):
         store.set_home("reader", None, CLAIM)
     assert store.home("reader") == (None, 0)
+    store.close()
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("lacking", [*LEAST_RIGHTS, ""])
+def test_the_doctors_writes_need_the_rights_of_a_service(guarded: CassandraServer, lacking: str) -> None:
+    """Without one of them the attempt is refused, and with both it leaves nothing behind."""
+    root = CassandraClient.of_this_process(opened(address(guarded, "cassandra:cassandra@")).settings)
+    name = f"lacks_{lacking.lower() or 'nothing'}"
+    root.change_schema(f"CREATE ROLE IF NOT EXISTS {name} WITH PASSWORD = '{SECRET}' AND LOGIN = true")
+    for right in LEAST_RIGHTS:
+        if right != lacking:
+            root.change_schema(f"GRANT {right} ON KEYSPACE sqe_chain TO {name}")
+    store = opened(address(guarded, f"{name}:{SECRET}@"))
+    if lacking:
+        with pytest.raises(ConfigurationError, match=lacking):
+            try_writes(store, "tried", "run")
+    else:
+        assert try_writes(store, "tried", "run") == []
+        assert [flow for flow in store.flows() if flow.startswith("tried")] == []
     store.close()
 
 

@@ -56,9 +56,15 @@ def key_of(value: Int64Value) -> str:
     return f"k{value.value % 3}"
 
 
-def totals(state: type = Int64Value, partitions: int = 1, *, raw: bool = False) -> CompiledFlow:
+def totals(
+    state: type = Int64Value,
+    partitions: int = 1,
+    *,
+    raw: bool = False,
+    fold: Callable[[Int64Value, Int64Value], None] = add,
+) -> CompiledFlow:
     flow = Flow("totals", state_partitions=2, poison="dead_letter")
-    stage = flow.source("numbers", Int64Value, raw=raw).aggregate("total", key=key_of, state=state, fold=add)
+    stage = flow.source("numbers", Int64Value, raw=raw).aggregate("total", key=key_of, state=state, fold=fold)
     stage.changes().to("sums", partitions=partitions)
     return flow.compile()
 

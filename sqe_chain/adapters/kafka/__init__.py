@@ -6,7 +6,7 @@ publishing. `_admin` asks about topics and offsets, `_group` commits, `_clients`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from sqe_chain.adapters.kafka import _group, _reader, _writer
@@ -105,20 +105,26 @@ class KafkaLog(Log):
         """For how long the broker keeps what a group without members has committed; -1: without limit, or unknown."""
         return self._admin.commits_kept_ms()
 
-    def missing_rights(self, read: Collection[str], written: Collection[str], group: str) -> dict[str, str]:
-        """Topic or group -> what this login needs there and may not do; read the group's commits before (`committed`).
+    def allowed(self, topics: Iterable[str]) -> dict[str, frozenset[str] | None]:
+        """Topic -> what this login may do there, by Kafka's names of operations; None: the broker does not report it.
 
-        Nothing is tried: the broker is asked. One that does not report rights, or has no ACLs, misses none.
+        Nothing is tried: the broker is asked. One without ACLs reports all operations.
 
         Args:
-            read: topics that exist, and are read.
-            written: topics that exist, and are written.
-            group: whose offsets are committed.
+            topics: names; those that do not exist are missing in the answer.
+
+        Raises:
+            Unavailable, ConfigurationError: as all calls of a `Log`; also where the login may not see one of them.
+        """
+        return self._admin.allowed(topics)
+
+    def allowed_in_group(self, group: str) -> frozenset[str] | None:
+        """The same of a group, empty where the login may not see it; read its commits before (`committed`).
 
         Raises:
             Unavailable, ConfigurationError: as all calls of a `Log`.
         """
-        return self._admin.missing_rights({*read}, {*written}, group)
+        return self._admin.allowed_in_group(group)
 
     def members(self, group: str) -> list[str]:
         """Client and host of each program that has joined a group; read its commits before (`committed`).

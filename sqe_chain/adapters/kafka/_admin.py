@@ -200,34 +200,27 @@ class Admin(KafkaClient):
         answers = self._send(lambda: request([what], request_timeout=self._settings.timeout_s), doing)
         self._result_unless(frozenset(done), answers[name], doing)
 
-    def missing_rights(self, read: AbstractSet[str], written: AbstractSet[str], group: str) -> dict[str, str]:
-        """Topic or group -> what the user may not do; see `KafkaLog.missing_rights`."""
-        operation = driver.AclOperation
-        needed = {
-            name: [operation.READ] * (name in read) + [operation.WRITE] * (name in written)
-            for name in sorted(read | written)
-        }
+    def allowed(self, topics: Iterable[str]) -> dict[str, frozenset[str] | None]:
+        """Topic -> what the user may do there; see `KafkaLog.allowed`."""
+        names = sorted(set(topics))
+        if not names:
+            return {}
         described = self._send(
             lambda: self.driver.describe_topics(
-                TopicCollection(list(needed)),
-                include_authorized_operations=True,
-                request_timeout=self._attempt_s,
+                TopicCollection(names), include_authorized_operations=True, request_timeout=self._attempt_s
             ),
             "Asking for rights",
         )
-        missing = dict[str, str]()
-        for name, answer in described.items():
-            topic = self._result_unless(_UNKNOWN_TOPIC, answer, f"Asking for rights on topic {name}")
-            allowed = None if topic is None else topic.authorized_operations
-            if allowed is not None:  # else the broker does not report them
-                lacks = [right.name for right in needed[name] if right not in allowed]
-                missing |= {name: " and ".join(lacks)} if lacks else {}
-        described_group = self._group(group)
-        if described_group is None:
-            missing[group] = "READ"
-        elif described_group.authorized_operations is not None:
-            missing |= {group: "READ"} if operation.READ not in described_group.authorized_operations else {}
-        return missing
+        known = {
+            name: self._result_unless(_UNKNOWN_TOPIC, answer, f"Asking for rights on topic {name}")
+            for name, answer in described.items()
+        }
+        return {name: _operations(topic) for name, topic in known.items() if topic is not None}
+
+    def allowed_in_group(self, group: str) -> frozenset[str] | None:
+        """What the user may do with a group; see `KafkaLog.allowed_in_group`."""
+        described = self._group(group)
+        return frozenset() if described is None else _operations(described)
 
     def members(self, group: str) -> list[str]:
         """Who has joined a group; see `KafkaLog.members`."""
@@ -361,6 +354,12 @@ class Admin(KafkaClient):
                 raise (
                     _StaleMetadata(str(refused)) if error.args[0].name() in _UNKNOWN else refused
                 ) from None
+
+
+def _operations(described: Any) -> frozenset[str] | None:  # noqa: ANN401 - a description by the driver
+    """The names of the operations that a description lists; None: the broker does not report them."""
+    operations = described.authorized_operations
+    return None if operations is None else frozenset(operation.name for operation in operations)
 
 
 POOL: Pool[Admin] = Pool()

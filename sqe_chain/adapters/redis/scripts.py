@@ -292,8 +292,11 @@ count = count - each('HDEL', KEYS[2], at, #ARGV)
 TRY: Final = Script(
     """
 -- KEYS: one that nobody else uses. It is gone at the end, also when a command fails: a hash without fields is deleted.
+-- ARGV: further commands that the flow needs. Returns 1 if all rights were checked, else 0.
+local names = {'HSET', 'HDEL', 'HGET', 'HMGET', 'HKEYS', 'HLEN', 'HSCAN', 'GET', 'INCR'}
+for _, name in ipairs(ARGV) do names[#names + 1] = name end
 if redis.acl_check_cmd then
-  for _, name in ipairs({'HSET', 'HDEL', 'HGET', 'HMGET', 'HKEYS', 'HLEN', 'HSCAN', 'GET', 'INCR'}) do
+  for _, name in ipairs(names) do
     local allowed
     if name == 'HMGET' or name == 'HGET' or name == 'HDEL' then allowed = redis.acl_check_cmd(name, KEYS[1], 'f')
     elseif name == 'HSET' then allowed = redis.acl_check_cmd(name, KEYS[1], 'f', '')
@@ -304,7 +307,8 @@ if redis.acl_check_cmd then
 end
 redis.call('HLEN', KEYS[1])
 redis.call('HSET', KEYS[1], 'f', '')
-return redis.call('HDEL', KEYS[1], 'f')
+redis.call('HDEL', KEYS[1], 'f')
+return redis.acl_check_cmd and 1 or 0
 """
 )
 """Try a write that undoes itself, and from Redis 7.0 the rights of a service."""

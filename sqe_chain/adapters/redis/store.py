@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final, cast
 
 from sqe_chain.adapters.redis import layout, scripts
@@ -88,6 +88,12 @@ class RedisStore(CheckedStore):
                     else f"{name} is {value}, so acknowledged states may be lost; set it to {wanted}"
                 )
                 weak.append(f"{', '.join(addresses)}: {trouble}. {_ACCEPT}")
+        read_only = client.setting("replica-read-only")
+        weak += [
+            f"{address}: it is a replica of {master}, takes writes, and its master overwrites them; use the master's address. {_ACCEPT}"
+            for address, master in client.setting("replicaof").items()
+            if master and read_only.get(address) == "no"
+        ]
         if self.settings.wait_replicas or self.settings.wait_aof_replicas:
             return weak
         replicas = client.failover()
@@ -247,20 +253,31 @@ class RedisStore(CheckedStore):
         reply = self._client.run(script, [key], arguments, lasting=lasting)
         return layout.locations_of(cast("list[bytes]", reply), key)
 
-    def try_writes(self, flow: str, cells: Sequence[tuple[str, int]]) -> None:
+    def try_writes(
+        self, flow: str, cells: Sequence[tuple[str, int]], views: Collection[ViewKind] = ()
+    ) -> list[str]:
         """Try all that a service does: a script for the home record and for each cell, whose key is gone when it ends.
 
         Args:
             flow: name of the flow.
             cells: stage and number of each cell that it writes.
+            views: kinds of the views that it writes.
+
+        Returns:
+            What could not be tried: before Redis 7.0, rights that a script cannot ask for.
 
         Raises:
             Unavailable: no answer, or a server takes no writes now, or has too few replicas.
             ConfigurationError: the user may not do it.
         """
         keys = [flow_key(flow, "doctor"), *(cell_key(cell_of(flow, *cell), "doctor") for cell in cells)]
-        for key in keys:
-            self._client.run(scripts.TRY, [key], [])
+        more = ["DEL"] if "hash" in views else []
+        asked = [self._client.run(scripts.TRY, [key], more) for key in keys]
+        if all(asked):
+            return []
+        return [
+            f"{self.settings}: a server before Redis 7.0 reports no rights; a field was written and deleted, and nothing else was tried"
+        ]
 
     def close(self) -> None:
         RedisClient.forget(self.settings)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -232,28 +232,35 @@ class SqliteStore(CheckedStore):
             connection.execute("DELETE FROM locations WHERE flow = ?", (flow,))
             return None
 
-    def try_writes(self, flow: str, cells: Sequence[tuple[str, int]]) -> None:
+    def try_writes(
+        self, flow: str, cells: Sequence[tuple[str, int]] = (), views: Collection[ViewKind] = ()
+    ) -> list[str]:
         """Try a write, which its transaction takes back. A file that is not there is not created: its directory is looked at.
 
         Args:
             flow: name of the flow.
             cells: a file has one right for all.
+            views: the same.
+
+        Returns:
+            What could not be tried: nothing.
 
         Raises:
             Unavailable: locked by others for too long, disk full, input/output error.
             ConfigurationError: the user may not write the file, or make it.
         """
-        del cells
+        del cells, views
         directory = Path(self.path).parent
         if not os.access(directory, os.W_OK | os.X_OK):  # SQLite makes files beside its own, too
             raise ConfigurationError(
                 f"sqlite://{self.path}: no right to write into {directory}. Expected one. Change its owner or its mode, or mount it writable"
             )
         if not is_there(self.path):
-            return
+            return []
         with suppress(_TakeBack), self._file.transaction(write=True) as connection:
             _replace(connection, "plans", "flow, number, plan", (check_name(flow), -1, b""))
             raise _TakeBack
+        return []
 
     def close(self) -> None:
         SqliteFile.forget(self.path, self.timeout_s)

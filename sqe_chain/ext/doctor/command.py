@@ -17,10 +17,10 @@ from sqe_chain.cli.options import FlowArgument, JsonOption, KafkaIfNeeded, Store
 from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.errors.safe_text import one_line
 from sqe_chain.ext.doctor.checks import CHECKS, examine
-from sqe_chain.ext.doctor.diagnostic import Diagnostic
+from sqe_chain.ext.doctor.diagnostic import UNTRIED, Diagnostic
 from sqe_chain.ext.doctor.dry import refused_start
 from sqe_chain.ext.doctor.facts import Gathering
-from sqe_chain.runtime.connecting import open_log, open_stores
+from sqe_chain.runtime.connecting import Deployment, open_inputs, open_log, open_stores
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
@@ -37,7 +37,15 @@ def diagnose(gathering: Gathering) -> list[Diagnostic]:
     findings = examine(facts)
     if any(finding.severity == "error" for finding in findings):
         return findings
-    return refused_start(facts, gathering.log, gathering.stores, gathering.clock) + findings
+    inputs = gathering.inputs or gathering.log
+    return refused_start(facts, inputs, gathering.stores, gathering.clock, gathering.wait) + findings
+
+
+def status_of(findings: Iterable[Diagnostic]) -> int:
+    """The exit status: 1 for an error; 3 if there is none, and something could not be tried; else 0."""
+    kinds = {finding.severity for finding in findings}
+    untried = any(finding.check in UNTRIED for finding in findings)
+    return 1 if "error" in kinds else 3 if untried else 0
 
 
 @command
@@ -45,15 +53,21 @@ def doctor(target: FlowArgument, *, kafka: KafkaIfNeeded, servers: Stores, json:
     """Check everything that the guarantees of a flow rest on: topics, offsets, stores, claims, plans, this machine.
 
     The command changes nothing, and the flow's service may run meanwhile: what it writes to try the login's rights undoes itself.
+    The flow's module is imported, and functions of the flow are called where a start finishes a batch that was killed.
+
     Each finding has a severity, the evidence and a command. An error means that the service cannot run or is not exact. A warning
     means that it is exact until something happens.
 
-    The exit status is 1 if there is an error, else 0: then a start comes to its first batch.
+    The exit status is 0 if a start comes to its first batch, and 1 if there is an error. It is 3 if there is none, and something
+    could not be tried (`not-tried`, `unknown-rights`).
     """
     flow = load_flow(target)
     if kafka.kafka is None and flow.input_topics:
         raise ConfigurationError("give the brokers: --kafka HOST:PORT")
     log = None if kafka.kafka is None else open_log(kafka.kafka, kafka.kafka_config)
+    inputs = None
+    if flow.file_sources:
+        inputs = open_inputs(flow, Deployment(kafka=kafka.kafka, kafka_config=kafka.kafka_config))
     urls = servers.urls()
     findings: list[Diagnostic] = []
     try:
@@ -66,6 +80,7 @@ def doctor(target: FlowArgument, *, kafka: KafkaIfNeeded, servers: Stores, json:
                     lambda: time.time_ns() // 1_000_000,
                     lambda ms: time.sleep(ms / 1_000),
                     directories_of_files(urls.values()),
+                    inputs,
                 )
             )
     except ChainError as error:
@@ -87,5 +102,6 @@ def doctor(target: FlowArgument, *, kafka: KafkaIfNeeded, servers: Stores, json:
             f"{sum(finding.severity == level for finding in findings)} {level}s" for level in _STYLES
         )
         ERR.print(f"{len(CHECKS)} groups of checks: {counts}")
-    if any(finding.severity == "error" for finding in findings):
-        raise typer.Exit(1)
+    status = status_of(findings)
+    if status:
+        raise typer.Exit(status)

@@ -34,6 +34,7 @@ _JAVA: Final = "apt-get install openjdk-17-jre-headless"
 KINDS: Final[dict[str, tuple[Severity, str, str]]] = {
     "unreachable": ("error", "{why}", "check the address, the network and the login"),
     "no-right": ("error", "the login may not {operations} it, and the service needs to", "kafka-acls.sh --add --allow-principal User:NAME"),
+    "unknown-rights": ("warning", "not tried: the broker does not report what the login may do with it", "kafka-acls.sh --list"),
     "group-members": ("error", "{member} has joined the group {group!r}: the broker refuses the commits of a service", "stop that program, or give it another group"),
     # topics
     "missing-input": ("error", "the input topic does not exist", "kafka-topics.sh --create --topic {subject} --partitions N"),
@@ -64,6 +65,7 @@ KINDS: Final[dict[str, tuple[Severity, str, str]]] = {
     "behind": ("note", "{lag:,} offsets are not counted, and no run is at work", "start the service"),
     "held-back": ("warning", "{waiting:,} records wait for event time; this partition holds them back", "sqe-chain state FLOW STAGE --waiting"),
     # stores
+    "not-tried": ("warning", "not tried: {why}", "{action}"),
     "no-writes": ("error", "{why}", "see stores: Rights; or end what keeps the server from taking writes"),
     "store-empty": ("error", "Kafka has commits of plans, and the store has no plan", _RESTORE),
     "plan-lost": ("error", "plan {number} is gone", _RESTORE),
@@ -90,6 +92,10 @@ KINDS: Final[dict[str, tuple[Severity, str, str]]] = {
 }
 """Name of a check -> how bad what it finds is, the text, and the command; both name the subject and what the check gives."""
 # fmt: on
+
+
+UNTRIED: Final = frozenset({"not-tried", "unknown-rights"})
+"""Checks that find what could not be tried: without an error, it is not known that a start comes to its first batch."""
 
 
 def report(check: str, subject: str, **evidence: object) -> Diagnostic:

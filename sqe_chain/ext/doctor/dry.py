@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
 
 from sqe_chain.engines.inprocess import InProcessEngine
-from sqe_chain.errors import ChainError
-from sqe_chain.ext.doctor.diagnostic import Diagnostic
+from sqe_chain.errors import ChainError, PlanMismatch, PoisonError
+from sqe_chain.ext.doctor.diagnostic import Diagnostic, report
 from sqe_chain.ext.doctor.facts import Facts
+from sqe_chain.features.overwrite import Overwrite
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.environment import Environment, Ports
 from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import (
     Commit,
+    Flush,
     Header,
     Home,
     Locations,
     Log,
     Output,
+    Range,
     Rows,
+    Sink,
+    SinkClaim,
+    SinkState,
     StateStore,
     TopicPartition,
     Views,
@@ -192,21 +199,47 @@ class _Impatient:
         return True
 
 
-def can_start_dry(flow: CompiledFlow) -> bool:
-    """Whether a start can be made without changing anything: tables and files are not behind a log or a store."""
-    return not flow.file_sources and all(stage.stage_kind.sink is None for stage in flow.stages)
+class DrySink:
+    """A table that is looked at and not claimed, and takes no rows.
+
+    Args:
+        sink: what is looked at.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def check(self) -> list[str]:
+        """The table's own answer."""
+        return self._sink.check()
+
+    def remarks(self) -> list[str]:
+        """The table's own answer."""
+        return self._sink.remarks()
+
+    def look(self, flow: str, stage: str, parts: range) -> SinkState:
+        """The table's own answer."""
+        return self._sink.look(flow, stage, parts)
+
+    def claim(self, claim: SinkClaim) -> None:
+        """Claim nothing."""
+
+    def flush(self, flush: Flush) -> tuple[int, bytes]:
+        """Drop the rows."""
+        return 0, flush.known or b""
 
 
 def start_dry(
     flow: CompiledFlow, log: Log, stores: Mapping[str, StateStore], now_ms: Callable[[], int]
 ) -> None:
-    """Do what a start does before its first batch: check, claim, finish an open plan or batch, enter new inputs and stages.
+    """Do what a start does before its first batch, and read a record of each input topic.
 
-    What another run claims is taken over here, without waiting for its heartbeat. Weak durability is no error here.
+    It checks, claims, finishes an open plan or batch, and enters new inputs and stages. What another run claims is taken over
+    here, without waiting for its heartbeat. Weak durability is no error here.
 
     Args:
-        flow: the flow; see `can_start_dry`.
-        log: the brokers; nothing is published or committed.
+        flow: the flow.
+        log: brokers and files; nothing is published or committed.
         stores: store name -> store; nothing is written.
         now_ms: this machine's clock, milliseconds since 1970.
 
@@ -215,39 +248,115 @@ def start_dry(
     """
     dry_log: Any = DryLog(log)
     dry_stores: dict[str, Any] = {name: DryStore(store) for name, store in stores.items()}
-    ports = Ports(dry_log, dry_stores)
+    ports = Ports(dry_log, dry_stores, DrySink)
     settings = Settings(allow_weak_durability=True)
     env = Environment(
         flow=flow,
         ports=ports,
-        engine=InProcessEngine(flow, dry_log, ports.store),
+        engine=InProcessEngine(flow, dry_log, ports.store, sinks=ports.sink),
         observer=Quiet(),
         clock=_Impatient(now_ms),
         new_run_id=lambda: "doctor",
         settings=settings.asking(takeover=True),
     )
     service_of(env).start()
+    read_one_of_each(log, flow.input_topics)
+
+
+def read_one_of_each(log: Log, topics: Collection[str]) -> None:
+    """Read the newest record of each topic: the rights to all records of a topic are the same.
+
+    Raises:
+        ChainError: one cannot be read.
+    """
+    infos = log.describe(topics)
+    for info in infos.values():
+        for (topic, partition), bound in log.bounds([(info.name, n) for n in range(info.partitions)]).items():
+            if bound.stable_end > bound.begin:
+                newest = Range(topic, info.topic_id, partition, bound.stable_end - 1, bound.stable_end)
+                for _ in log.read(newest):
+                    pass
+                break
+
+
+_ATTEMPTS: Final = 3
+_WAIT_MS: Final = 1_000
+_OF_A_BATCH: Final = (PlanMismatch, PoisonError)
+"""What is wrong with a batch that a run has begun; while the run is alive it may finish that batch itself."""
 
 
 def refused_start(
-    facts: Facts, log: Log | None, stores: Mapping[str, StateStore], now_ms: Callable[[], int]
+    facts: Facts,
+    log: Log | None,
+    stores: Mapping[str, StateStore],
+    now_ms: Callable[[], int],
+    wait: Callable[[int], object],
 ) -> list[Diagnostic]:
-    """Why a start would not come to its first batch, as one finding with the error's name; [] if it would.
+    """Why a start would not come to its first batch, as one finding with the error's name; and what of it could not be tried.
 
-    Nothing is tried while a run is alive: it has started.
+    While a run is at work, what is read is not of one moment. So an error counts only if nothing has moved meanwhile, and if it is
+    not of a batch that the run is about to finish.
 
     Args:
         facts: of the flow.
-        log: see `start_dry`; None: the flow has no topics.
+        log: see `start_dry`; None: the flow has no inputs.
         stores: see `start_dry`.
         now_ms: see `start_dry`.
+        wait: waits for some milliseconds, before the next attempt.
     """
-    flow = facts.flow
-    if log is None or facts.alive or not can_start_dry(flow):
+    flow, where = facts.flow, f"flow {facts.flow.name}"
+    if log is None:
         return []
-    try:
-        start_dry(flow, log, stores, now_ms)
-    except ChainError as error:
-        text = f"a start ends with this, or waits for it: {error}"
-        return [Diagnostic(type(error).__name__, "error", f"flow {flow.name}", text)]
-    return []
+    if facts.plan is not None and Overwrite.of(facts.plan).under_way:
+        why = "an overwrite is under way, and a start was not made on copies"
+        return [report("not-tried", where, why=why, action="sqe-chain load")]
+    untried = [
+        report(
+            "not-tried",
+            f"stage {stage.name!r}",
+            why="its table was looked at, and not claimed or written",
+            action="start the service",
+        )
+        for stage in flow.stages
+        if stage.stage_kind.sink is not None
+    ]
+    last: ChainError | None = None
+    for _ in range(_ATTEMPTS):
+        if last is not None:
+            wait(_WAIT_MS)
+        before = _moving_parts(flow, log, stores)
+        try:
+            start_dry(flow, log, stores, now_ms)
+        except ChainError as error:
+            still = _moving_parts(flow, log, stores) == before
+            if still and not (facts.alive and isinstance(error, _OF_A_BATCH)):
+                text = f"a start ends with this, or waits for it: {error}"
+                return [Diagnostic(type(error).__name__, "error", where, text), *untried]
+            last = error
+        else:
+            return untried
+    why = (
+        f"a run is at work in a batch; a start made now, on copies, ended with {type(last).__name__}: {last}"
+    )
+    action = "stop the run, then look again with the code that is to start"
+    return [report("not-tried", where, why=why, action=action), *untried]
+
+
+def _moving_parts(flow: CompiledFlow, log: Log, stores: Mapping[str, StateStore]) -> object:
+    """What a run changes as it works: claim, plan and headers; without stages the commits. Errors are no matter here."""
+    with suppress(ChainError):
+        if flow.keeps_plans:
+            home, _ = stores[""].home(flow.name)
+            where = stores[""].locations(flow.name)
+            headers = [
+                stores[stage.store or ""].headers(
+                    at.flow, stage.name, range(at.state_partitions * at.buckets)
+                )
+                for stage in flow.stages
+                if where is not None and (at := where.stages.get(stage.name)) is not None
+            ]
+            return home, headers
+        infos = log.describe(flow.input_topics)
+        tps = [(info.name, partition) for info in infos.values() for partition in range(info.partitions)]
+        return log.committed(flow.declared_name, tps)
+    return None

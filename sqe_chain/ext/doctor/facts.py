@@ -10,14 +10,15 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from sqe_chain.errors import ChainError, StoreInconsistent
 from sqe_chain.ext.doctor.machine import Clocked, Machine, clock_differences
-from sqe_chain.ext.doctor.trying import store_errors
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.holding import holder_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.rights import READ, ReportsRights, rights_on_topics
 from sqe_chain.plans.stored_plans import read_plan
 from sqe_chain.ports import Bounds, Commit, Header, Home, Log, StateStore, TopicInfo, TopicPartition
 from sqe_chain.protocol.recovery import to_redo
+from sqe_chain.runtime.trying import try_store
 
 
 @runtime_checkable
@@ -33,20 +34,8 @@ class KeepsCommits(Protocol):
 
 
 @runtime_checkable
-class KnowsRights(Protocol):
-    """A log that reports what its login may do, and who is in a group."""
-
-    def missing_rights(self, read: Collection[str], written: Collection[str], group: str) -> dict[str, str]:
-        """Topic or group -> what the login needs there and may not do; empty where the broker does not report rights.
-
-        Args:
-            read: topics that exist, and are read.
-            written: topics that exist, and are written.
-            group: whose offsets are committed.
-
-        Raises:
-            Unavailable: no answer.
-        """
+class ListsMembers(Protocol):
+    """A log that reports who is in a group."""
 
     def members(self, group: str) -> list[str]:
         """Client and host of each program that has joined a group.
@@ -83,7 +72,9 @@ class Facts:
         published: whether there are records in the flow's outputs.
         ahead_ms: server of a store -> milliseconds by which its clock is ahead of this machine's; negative: behind.
         refused: store -> why it takes no writes from this login now.
+        untried: store -> what of its writes could not be tried.
         rights: topic or group -> what this login may not do there, and needs to.
+        unknown_rights: topics and groups whose rights the broker does not report.
         members: programs that have joined the flow's group.
     """
 
@@ -109,7 +100,9 @@ class Facts:
     published: bool = False
     ahead_ms: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+    untried: Mapping[str, Sequence[str]] = field(default_factory=dict)
     rights: Mapping[str, str] = field(default_factory=dict)
+    unknown_rights: Sequence[str] = ()
     members: Sequence[str] = ()
 
 
@@ -123,6 +116,7 @@ class Gathering:
         clock: this machine's clock, milliseconds since 1970.
         wait: waits for some milliseconds, to see whether a heartbeat moves.
         directories: where stores have their files.
+        inputs: what a start reads: the brokers, and files beside them; None: as `log`.
     """
 
     flow: CompiledFlow
@@ -131,6 +125,7 @@ class Gathering:
     clock: Callable[[], int]
     wait: Callable[[int], object]
     directories: Sequence[Path] = ()
+    inputs: Log | None = None
     errors: dict[str, str] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
 
@@ -164,16 +159,21 @@ class Gathering:
         }
 
     def _of_login(self) -> dict[str, Any]:
-        """What the login may not do, although a service does it."""
-        flow, log = self.flow, cast("object", self.log)
-        if not isinstance(log, KnowsRights):
-            return {}
-        known, read = self.topics.keys(), {*flow.input_topics}
-        if flow.dead_letters and not flow.keeps_plans:
-            read.add(flow.dead_letter_topic)  # a start looks up there what stays skipped
-        rights = log.missing_rights(read & known, known & flow.written_topics, flow.declared_name)
-        members = [] if flow.declared_name in rights else log.members(flow.declared_name)
-        return {"rights": rights, "members": members}
+        """What the login may not do, although a service does it; and who else is in the group."""
+        flow, log, group = self.flow, cast("object", self.log), self.flow.declared_name
+        read: dict[str, Any] = {}
+        if isinstance(log, ReportsRights):
+            on_topics = rights_on_topics(flow, log, self.topics.keys())
+            missing, unknown = dict(on_topics.missing), [*on_topics.unknown]
+            in_group = log.allowed_in_group(group)
+            if in_group is None:
+                unknown.append(group)
+            elif READ not in in_group:
+                missing[group] = READ
+            read = {"rights": missing, "unknown_rights": unknown}
+        if isinstance(log, ListsMembers) and group not in read.get("rights", ()):
+            read["members"] = log.members(group)
+        return read
 
     def _of_logs(self) -> dict[str, Any]:
         if self.log is None or "brokers" in self.errors:
@@ -244,7 +244,7 @@ class Gathering:
 
     def _of_servers(self) -> dict[str, Any]:
         weak, remarks = dict[str, tuple[str, ...]](), dict[str, tuple[str, ...]]()
-        ahead_ms = dict[str, int]()
+        ahead_ms, refused, untried = dict[str, int](), dict[str, str](), dict[str, Sequence[str]]()
         for name, store in self.stores.items():
             try:
                 weak[name], remarks[name] = tuple(store.check()), tuple(store.remarks())
@@ -252,7 +252,17 @@ class Gathering:
                     ahead_ms |= clock_differences(store, self.clock)
             except ChainError as error:
                 self.errors[f"store {name or 'default'}"] = str(error)
-        away = {name for name in self.stores if f"store {name or 'default'}" in self.errors}
-        able = {name: store for name, store in self.stores.items() if name not in away}
-        refused = store_errors(able, self.flow, secrets.token_hex(4))
-        return {"weak": weak, "remarks": remarks, "ahead_ms": ahead_ms, "refused": refused}
+        for name, store in self.stores.items():
+            if f"store {name or 'default'}" in self.errors:
+                continue
+            try:
+                untried[name] = try_store(store, name, self.flow, secrets.token_hex(4))
+            except ChainError as error:
+                refused[name] = str(error)
+        return {
+            "weak": weak,
+            "remarks": remarks,
+            "ahead_ms": ahead_ms,
+            "refused": refused,
+            "untried": untried,
+        }

@@ -5,14 +5,16 @@ Method: a table of broken deployments in memory; doctor and start are asked abou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NoReturn
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
+from sqe_chain.ext.doctor.command import status_of
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.environment import Environment, Ports
@@ -20,6 +22,7 @@ from sqe_chain.plans.events import Event, Observer
 from sqe_chain.plans.settings import Settings
 from sqe_chain.protocol.services import service_of
 from tests.support.doctor_world import OF_MACHINES, DurableStore, World, doubled, totals
+from tests.support.table_flows import table_flow
 from tests.unit.doctor.test_doctor import AT_A_REPUBLISHER, PLANTED, killed_after_the_seal
 
 Break = Callable[[World], object]
@@ -233,3 +236,104 @@ def content_of(store: DurableStore) -> list[object]:
     homes = {flow: copy for flow, copy in copied.homes.items() if copy.home is not None or copy.plans}
     parts = {cell: copy for cell, copy in copied.parts.items() if copy.header is not None or copy.states}
     return [homes, parts, copied.locations]
+
+
+def reports(world: World, allowed: Mapping[str, Collection[str] | None]) -> None:
+    """Give the log in memory a login with these rights; of topics that are not named it has all. "group": of the group."""
+    whole = {"READ", "WRITE"}
+
+    def on_topics(topics: Iterable[str]) -> dict[str, Collection[str] | None]:
+        return {topic: allowed.get(topic, whole) for topic in topics}
+
+    def in_group(_group: str) -> Collection[str] | None:
+        return allowed.get("group", whole)
+
+    log: Any = world.service.log
+    log.allowed, log.allowed_in_group = on_topics, in_group
+
+
+LACKING: dict[str, tuple[Callable[[], World], str, set[str]]] = {
+    "input": (lambda: World.make(totals()), "numbers", {"WRITE"}),
+    "output": (lambda: World.make(totals()), "sums", {"READ"}),
+    "dead-letter records": (lambda: World.make(totals()), "totals.dead-letters", {"READ"}),
+    "output, read back": (lambda: World.make(doubled()), "sums", {"WRITE"}),
+    "dead-letter records, read back": (lambda: World.make(doubled()), "doubled.dead-letters", {"WRITE"}),
+}
+
+
+@pytest.mark.parametrize("row", LACKING)
+def test_a_right_that_a_start_needs_is_named_by_both(row: str, worlds: Callable[[World], World]) -> None:
+    make, topic, allowed = LACKING[row]
+    world = worlds(make())
+    reports(world, {topic: allowed})
+    found, error = agree(world)
+    (lacks,) = {"READ", "WRITE"} - allowed
+    assert found == ["no-right"]
+    assert error.startswith("ConfigurationError")
+    assert f"{lacks} on topic {topic!r}" in error
+
+
+def test_a_flow_with_stages_need_not_read_its_outputs(worlds: Callable[[World], World]) -> None:
+    world = worlds(World.make(totals()))
+    reports(world, {"sums": {"WRITE"}, "totals.dead-letters": {"WRITE"}})
+    assert agree(world) == ([], "")
+    assert status_of(world.diagnose()) == 0
+
+
+@pytest.mark.parametrize("what", ["numbers", "sums", "group"])
+def test_rights_that_are_not_reported_are_no_all_clear(what: str, worlds: Callable[[World], World]) -> None:
+    world = worlds(World.make(totals()))
+    reports(world, {what: None})
+    assert agree(world) == ([], "")
+    findings = world.diagnose()
+    assert [finding.check for finding in findings if finding.severity != "note"] == ["unknown-rights"]
+    assert status_of(findings) == 3
+
+
+def test_what_a_store_cannot_try_is_no_all_clear(worlds: Callable[[World], World]) -> None:
+    world = worlds(World.make(totals()))
+    store: Any = world.store
+    store.try_writes = lambda *_: ["rights"]
+    assert status_of(world.diagnose()) == 3
+
+
+def test_an_input_that_cannot_be_read_is_found(worlds: Callable[[World], World]) -> None:
+    world = worlds(World.make(totals()))
+    breaks_the_log("read", ConfigurationError("TOPIC_AUTHORIZATION_FAILED"))(world)
+    assert doctor_errors(world) == ["ConfigurationError"]
+
+
+def test_new_code_is_examined_while_a_run_is_alive(worlds: Callable[[World], World]) -> None:
+    """A deployment asks before it stops the run: what the new code would end with is no matter of the run."""
+    world = worlds(World.make(totals()))
+    world.alive = True
+    assert doctor_errors(world) == []
+    breaks_the_log("read", ConfigurationError("TOPIC_AUTHORIZATION_FAILED"))(world)
+    assert doctor_errors(world) == ["ConfigurationError"]
+
+
+def add_twice(total: Int64Value, value: Int64Value) -> None:
+    total.value += 2 * value.value
+
+
+def test_a_batch_that_a_live_run_may_finish_is_not_tried(worlds: Callable[[World], World]) -> None:
+    world = worlds(killed_after_the_seal(totals()))
+    world.alive = True
+    world.flow = totals(fold=add_twice)
+    findings = world.diagnose()
+    assert [finding.check for finding in findings if finding.severity != "note"] == ["not-tried"]
+    assert status_of(findings) == 3
+    world.alive = False
+    assert doctor_errors(world) == ["PlanMismatch"]
+
+
+def test_a_table_that_was_not_claimed_is_reported(tmp_path: Path, worlds: Callable[[World], World]) -> None:
+    """The table is looked at, and stays as it is: neither made, nor claimed."""
+    world = worlds(new(totals()))
+    world.flow = table_flow(tmp_path / "readings").compile()
+    (topic,) = world.flow.input_topics
+    world.service.log.create_topic(topic, 1)
+    findings = world.diagnose()
+    untried = [finding.subject for finding in findings if finding.check == "not-tried"]
+    assert (untried, status_of(findings)) == (["stage 'readings'"], 3)
+    assert not (tmp_path / "readings").exists()

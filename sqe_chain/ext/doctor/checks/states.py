@@ -71,3 +71,6 @@ def stores(facts: Facts) -> Iterator[Diagnostic]:
                 yield report(check, f"store {name or 'default'}", why=text)
     for name, why in facts.refused.items():
         yield report("no-writes", f"store {name or 'default'}", why=why)
+    for name, untried in facts.untried.items():
+        for why in untried:
+            yield report("not-tried", f"store {name or 'default'}", why=why, action="see stores: Rights")

@@ -59,6 +59,8 @@ def access(facts: Facts) -> Iterator[Diagnostic]:
     """What the login may not do, and who else is in the group."""
     for subject, operations in facts.rights.items():
         yield report("no-right", subject, operations=operations)
+    for subject in facts.unknown_rights:
+        yield report("unknown-rights", subject)
     group = facts.flow.declared_name
     for member in facts.members:
         yield report("group-members", f"group {group}", member=member, group=group)

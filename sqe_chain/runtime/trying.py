@@ -1,14 +1,14 @@
-"""Writes as a service makes them, to find out whether a store takes them from this login now. Nothing of them stays."""
+"""Writes as a service makes them, to find out whether a store takes them from this login now; nothing of them stays."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
 from sqe_chain.errors import ChainError
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.ports import Header, Home, Location, Locations, StateStore
+from sqe_chain.ports import Header, Home, Location, Locations, StateStore, ViewKind
 
 _KEY = b"doctor"
 
@@ -17,12 +17,18 @@ _KEY = b"doctor"
 class TriesWrites(Protocol):
     """A store that can try a write which undoes itself."""
 
-    def try_writes(self, flow: str, cells: Sequence[tuple[str, int]]) -> None:
+    def try_writes(
+        self, flow: str, cells: Sequence[tuple[str, int]], views: Collection[ViewKind] = ()
+    ) -> list[str]:
         """Try all that a service of a flow does there; nothing of it stays, whenever the process is killed.
 
         Args:
             flow: name of the flow.
             cells: stage and number of each cell that it writes.
+            views: kinds of the views that it writes.
+
+        Returns:
+            What could not be tried, in words; empty: all was.
 
         Raises:
             Unavailable: no answer, or the server takes no writes now.
@@ -30,22 +36,28 @@ class TriesWrites(Protocol):
         """
 
 
-def try_store(store: StateStore, name: str, flow: CompiledFlow, run_id: str) -> None:
-    """Try the writes of a flow to one of its stores; see `TriesWrites.try_writes` for errors.
+def try_writes(
+    store: StateStore,
+    flow: str,
+    run_id: str,
+    cells: Sequence[tuple[str, int]] = (),
+    views: Collection[ViewKind] = (),
+) -> list[str]:
+    """Try writes to a store; see `TriesWrites.try_writes` for what is returned, and for errors.
 
     A store that cannot undo them gets a flow of another name, with one state, and it is deleted again.
 
     Args:
         store: the store.
-        name: its name in the flow; "": the metadata store.
-        flow: the flow.
+        flow: name of the flow.
         run_id: of this attempt.
+        cells: stage and number of each cell that the flow writes there.
+        views: kinds of the views that it writes there.
     """
-    cells = [(stage.name, cell) for stage, cell in flow.all_cells if (stage.store or "") == name]
     if isinstance(store, TriesWrites):
-        store.try_writes(flow.name, cells)
-    else:
-        _write_and_delete(store, f"{flow.name}.doctor-{run_id}", run_id)
+        return store.try_writes(flow, cells, views)
+    _write_and_delete(store, f"{flow}.doctor-{run_id}", run_id)
+    return []
 
 
 def _write_and_delete(store: StateStore, flow: str, run_id: str) -> None:
@@ -69,12 +81,15 @@ def _write_and_delete(store: StateStore, flow: str, run_id: str) -> None:
             store.forget(flow, claim)
 
 
-def store_errors(stores: Mapping[str, StateStore], flow: CompiledFlow, run_id: str) -> dict[str, str]:
-    """Store name -> why it does not take the writes of a flow; without the stores that do."""
-    errors = {}
-    for name, store in stores.items():
-        try:
-            try_store(store, name, flow, run_id)
-        except ChainError as error:
-            errors[name] = str(error)
-    return errors
+def try_store(store: StateStore, name: str, flow: CompiledFlow, run_id: str) -> list[str]:
+    """Try the writes of a flow to one of its stores; see `try_writes`.
+
+    Args:
+        store: the store.
+        name: its name in the flow; "": the metadata store.
+        flow: the flow.
+        run_id: of this attempt.
+    """
+    own = [(stage, cell) for stage, cell in flow.all_cells if (stage.store or "") == name]
+    views = {stage.view for stage, _ in own if stage.view is not None}
+    return try_writes(store, flow.name, run_id, [(stage.name, cell) for stage, cell in own], views)
