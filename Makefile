@@ -160,8 +160,8 @@ format: python  ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 
 .PHONY: bench
-bench: setup servers  ## figures and ratios against a plain loop, in the same minute
-	$(BIN)/python -m benchmarks $(ARGS)
+bench: setup servers  ## figures and ratios against a plain loop, in the same minute; BASE=COMMIT: against that version, in turn
+	$(BIN)/python -m benchmarks $(if $(BASE),--base $(BASE)) $(ARGS)
 
 .PHONY: bench-peers
 bench-peers: demo-servers jdk  ## the same next to Kafka Streams, Quix Streams and a plain loop: ARGS="--rounds 1 --json FILE"

@@ -22,6 +22,7 @@ from rich.table import Table
 
 from benchmarks.auditing import auditing
 from benchmarks.backlog import WARM_UP, Backlog
+from benchmarks.carriers import carriers
 from benchmarks.checks import check_count, check_plain_totals, check_republished, check_totals
 from benchmarks.event_time import compare_joins, compare_windows, memory
 from benchmarks.flows import FILTERS, PARTITIONS, aggregation, filtered, republisher, two_stages
@@ -68,6 +69,7 @@ class Kind(StrEnum):
     TRACING = "tracing"
     PAGE = "page"
     AUDIT = "audit"
+    CARRIERS = "carriers"
 
 
 MEASURES = {
@@ -333,14 +335,20 @@ def main(  # noqa: PLR0913, PLR0917 - options of a command
     ] = False,
     seconds: Annotated[float, typer.Option(help="How long latency is measured, each time.")] = 20.0,
     case: Annotated[
-        str, typer.Option(help="Latency and starts: part of the names of what is measured.")
+        str, typer.Option(help="Latency, starts and carriers: part of the names of what is measured.")
+    ] = "",
+    base: Annotated[
+        str,
+        typer.Option(
+            help="A commit or version to compare with: carriers run it and this one in turn, and nothing else is measured without --only."
+        ),
     ] = "",
 ) -> None:
     """Measure, on real servers that are started for it."""
     tables = _tables(growth)
     for name, text in facts().items():
         OUT.print(f"{name}: {text}")
-    kinds = list(only or (kind for kind in Kind if kind is not Kind.GROWTH))
+    kinds = list(only or ([Kind.CARRIERS] if base else (kind for kind in Kind if kind is not Kind.GROWTH)))
     if Kind.GROWTH in kinds:
         kinds.remove(Kind.GROWTH)
         growing.measure(tables, 1 if quick else rounds, quick=quick, show=OUT.print)
@@ -356,6 +364,7 @@ def main(  # noqa: PLR0913, PLR0917 - options of a command
             Kind.TRACING: lambda: tracing(OUT, kafka, redis),
             Kind.PAGE: lambda: page(OUT, kafka, redis, messages, rounds),
             Kind.AUDIT: lambda: auditing(OUT, kafka, redis, messages),
+            Kind.CARRIERS: lambda: carriers(OUT, kafka, redis, case, messages, rounds, base),
         }
         for kind in kinds:
             if kind in outside:

@@ -46,7 +46,7 @@ class Raw(Record):
 
     number: int
 
-    def key(self) -> bytes:
+    def key(self) -> bytes:  # type: ignore[override]
         """See `Message`."""
         return b"robot-%04d" % self.number
 
@@ -98,7 +98,7 @@ def whole(payloads: Sequence[bytes], found: Sequence[Fastening]) -> Way:
         reading = Reading(flow, job, stores)
         made = [*reading.read(portion, blocks), *reading.finish()]
         assert made
-        assert not reading.report.misplaced
+        assert not reading.report.mispartitioned
 
     return run
 

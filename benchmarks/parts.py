@@ -76,7 +76,7 @@ def parts(bootstrap: str, topic: str) -> Iterator[tuple[str, float]]:
                 pass
             for _ in reading.finish():
                 pass
-            assert not reading.report.misplaced
+            assert not reading.report.mispartitioned
 
         return run
 

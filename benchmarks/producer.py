@@ -44,11 +44,16 @@ def produce(bootstrap: str, topic: str, rate: int, keys: int, ended: threading.E
     return number
 
 
+def _wait(ended: threading.Event) -> None:
+    sys.stdin.read()
+    ended.set()
+
+
 def main() -> None:
     """Produce until the standard input ends."""
     bootstrap, topic, rate, keys = sys.argv[1:]
     ended = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    threading.Thread(target=_wait, args=(ended,), daemon=True).start()
     sys.stdout.write(f"{produce(bootstrap, topic, int(rate), int(keys), ended)}\n")
 
 

@@ -257,6 +257,7 @@ def files(out: Console) -> None:
         f"an hour at an interval of {INTERVAL_S} s: {BATCHES} batches of {BATCH_ROWS:,} rows, {PARTS} state partition; "
         "a robot's rows of two batches"
     )
+    compacting = 0.0
     for name in ("before compaction", "after"):
         began = time.perf_counter()
         scan = found.scan("robot-7", row_key=(low, low + 2 * BATCH_ROWS - 1))

@@ -75,13 +75,13 @@ class CountingFiles(LocalFiles):
     """A directory that counts the groups written, and their bytes."""
 
     groups = 0
-    bytes = 0
+    written = 0
 
     def write(self, name: str, at: int, data: bytes, zeros: int = 0) -> None:
         """See `Files.write`."""
         if name.endswith(SUFFIX):  # not a segment's header
             self.groups += 1
-            self.bytes += len(data)
+            self.written += len(data)
         super().write(name, at, data, zeros)
 
 
@@ -196,11 +196,11 @@ def measure(directory: Path, case: Case) -> Round:
         files = ours.files
         groups_before = files.groups
         for number in range(_TURNS):
-            before = files.groups, files.bytes
+            before = files.groups, files.written
             began = time.process_time()
             took: dict[str, float] = {"ours": ours.turn(calls)}
             worked += time.process_time() - began
-            groups, size = files.groups - before[0], files.bytes - before[1]
+            groups, size = files.groups - before[0], files.written - before[1]
             group = os.urandom(size // groups)
             sides: list[tuple[str, Callable[[bytes, int], float]]] = [
                 ("plain", plain.turn),

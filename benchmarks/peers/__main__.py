@@ -16,8 +16,8 @@ from benchmarks.machine import facts
 from benchmarks.peers.installing import Missing
 from benchmarks.peers.records import Records
 from benchmarks.peers.results import Results
-from benchmarks.peers.running import ROOT, Place, Wrong
-from benchmarks.peers.systems import ENVELOPES, JSON, SYSTEMS, System
+from benchmarks.peers.running import Place, Wrong
+from benchmarks.peers.systems import ENVELOPES, JSON, ROOT, SYSTEMS, System
 from benchmarks.peers.workloads import Workload
 from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.ext.dev import KafkaServer, RedisServer

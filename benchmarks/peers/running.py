@@ -17,8 +17,6 @@ from benchmarks.peers.workloads import Totals, Workload, difference
 from services.demo.process import Process, tail
 from sqe_chain.ext.dev import KafkaServer, RedisServer
 
-ROOT = Path(__file__).resolve().parents[2]
-
 _LOOK_S = 0.02
 _LINES_OF_LOG = 30
 
@@ -144,7 +142,7 @@ class _Watch:
         """Start the processes."""
         directory = self.job.directory
         environment = {
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": str(self.system.tree),
             "PYTHONUNBUFFERED": "1",
             "TMPDIR": str(directory),
             "SPARK_LOCAL_DIRS": str(directory),

@@ -21,6 +21,8 @@ from sqe_chain.engines.java import java
 from sqe_chain.envelope.message import EnvelopeHead
 from sqe_chain.ext.dev.jars import KAFKA_VERSION, Report
 
+ROOT = HERE.parents[1]
+
 JSON = "peers.json"
 """Topic of the records as they are."""
 
@@ -60,12 +62,14 @@ class System(ABC):
         guarantee: what it promises of results after a crash, and how it is set up.
         versions: of what it consists of.
         source: its input topic.
+        tree: where its Python is from: our files, or those of another version.
         workloads: those that it can compute.
     """
 
     name: str
     guarantee: str
     versions: str = ""
+    tree: Path = ROOT
     source: str = JSON
     workloads: frozenset[Workload] = frozenset(Workload)
 
@@ -171,6 +175,7 @@ class SqeChain(System):
         source: JSON or ENVELOPES.
         options: further options of the command.
         flows: workload -> function of `benchmarks.peers.flows` that makes the flow.
+        tree: our files, or those of another version.
     """
 
     name: str
@@ -179,6 +184,7 @@ class SqeChain(System):
     flows: Mapping[Workload, str] = field(default_factory=lambda: STANDARD)
     guarantee: str = "exactly once, through replays from upstream as well; Redis with appendfsync always"
     versions: str = f"sqe-chain {version('sqe-chain')}"
+    tree: Path = ROOT
 
     @property
     def workloads(self) -> frozenset[Workload]:  # type: ignore[override]

@@ -98,7 +98,7 @@ class Run:
 def run_frames(run: Run) -> Frames | None:
     """The frames of a run's envelopes; None: one is a replay that is passed on, or they are of too many shapes.
 
-    A shape is the sizes of chain, position and time. Lanes differ in it: protobuf leaves out partition 0 of their roots, say.
+    A shape is the sizes of chain, position and time. Lanes differ in it: partition 0 of a root takes no bytes, others do.
 
     Raises:
         ChainTooLong: an input has 32 links already.
@@ -123,7 +123,9 @@ def _of_shapes(run: Run, times: Lanes, shapes: Ints) -> Frames | None:
     if len(each) < len(parts) or len(set(slots)) < len(slots):
         return None
     places = np.concatenate(parts).argsort().tolist()
-    starts, ends = (list(chain(*columns)) for columns in zip(*[one.written() for one in each], strict=True))
+    starts, ends = (
+        list(chain(*columns)) for columns in zip(*[framed.written() for framed in each], strict=True)
+    )
     return list(map(starts.__getitem__, places)), list(map(ends.__getitem__, places))
 
 

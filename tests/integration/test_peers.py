@@ -17,8 +17,8 @@ from benchmarks.peers.__main__ import measure, write_input
 from benchmarks.peers.installing import Missing
 from benchmarks.peers.records import Records
 from benchmarks.peers.results import LATER, Results
-from benchmarks.peers.running import ROOT, Place, Wrong
-from benchmarks.peers.systems import IN_PROCESS, JSON, SYSTEMS, Job, Plain, SqeChain, System
+from benchmarks.peers.running import Place, Wrong
+from benchmarks.peers.systems import IN_PROCESS, JSON, ROOT, SYSTEMS, Job, Plain, SqeChain, System
 from benchmarks.peers.workloads import Workload
 from sqe_chain.ext.dev import KafkaServer, RedisServer
 

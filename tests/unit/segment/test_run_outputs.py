@@ -226,7 +226,7 @@ def test_a_run_gives_the_records_of_its_inputs(kind: str, worthwhile: int, seed:
 
 
 def test_lanes_whose_chains_differ_in_size_are_framed_together() -> None:
-    """Protobuf leaves out partition 0, so the lanes of nearly every republisher do: one by one they cost half as much again."""
+    """Partition 0 takes no bytes, so the lanes of nearly every republisher do: one by one they cost half as much again."""
     upstream = [
         OutputTemplate(lane=0, topic="t", topic_id=bytes(16), partition=root, output="up/o")
         for root in range(3)
