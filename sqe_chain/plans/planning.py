@@ -15,6 +15,7 @@ from sqe_chain.plans.first_stage import Begun
 from sqe_chain.plans.layout import Layout, Marks, layout_of
 from sqe_chain.plans.plan import Plan, PlannedRange, encoded_sections
 from sqe_chain.ports import TopicInfo, TopicPartition
+from sqe_chain.task.digest import CURRENT, VERSION
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import PartitionEnd, Report
 from sqe_chain.task.states import Claim
@@ -117,7 +118,12 @@ def batch_plan(
     ends = {(end.topic, end.partition): end for end in report.ends}
     ranges = tuple([_with_witness(planned, ends.get(planned.tp)) for planned in part.ranges])
     plan = plan_after(last, claim, part.clock_ms, last.layout, ranges, marks_after(last, report))
-    plan = replace(plan, exclusions=exclusions, wakes=part.wakes and not part.reads, gives=report.gives)
+    plan = replace(
+        plan,
+        exclusions=exclusions,
+        wakes=part.wakes and not part.reads,
+        gives=report.gives | {VERSION: CURRENT},
+    )
     sections = [feature.after(last, part, report) for feature in features]
     return plan.carried_from(last, [section for section in sections if section is not None]).with_id(last)
 

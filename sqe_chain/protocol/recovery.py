@@ -29,7 +29,7 @@ from sqe_chain.plans.results import StartResult
 from sqe_chain.ports import Header
 from sqe_chain.protocol.owned_flow import Headers, OwnedFlow, beside_outputs
 from sqe_chain.protocol.processing import Batch, Processor
-from sqe_chain.task.digest import differing, of_cell, of_topic
+from sqe_chain.task.digest import VERSION, differing, of_cell, of_dead_letters, of_headers, of_topic
 from sqe_chain.task.results import Report
 
 _NAMED: Final = 10
@@ -105,7 +105,10 @@ class Recovery:
             if _is_before(header, redo)
         ]
         if redo.publish:
-            names += [of_topic(node.topic) for node in env.flow.outputs]
+            topics = [node.topic for node in env.flow.outputs]
+            names += map(of_topic, topics)
+            if VERSION in sealed:  # an older version has not looked at these
+                names += [*map(of_headers, topics), of_dead_letters(env.flow.dead_letter_topic)]
         different = differing(sealed, report.gives, names)
         if not different:
             return

@@ -8,21 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
+from typing import Final
 from zlib import crc32
 
-from sqe_chain.ports import Output
+from sqe_chain.ports import Headers, Output
+
+VERSION: Final = "version"
+"""Name under which a plan has `CURRENT`; a plan without it has digests of keys, values and states alone."""
+CURRENT: Final = 2
 
 _MASK = (1 << 64) - 1
 _TOPIC = "topic/"
+_HEADERS = "headers/"
+_DEAD_LETTERS = "dead letters/"
 _STATES = "states/"
 
 Digests = dict[str, int]
-"""What was given -> the sum of its checksums; names are from `of_topic` and `of_cell`."""
+"""What was given -> the sum of its checksums; names are from `of_topic`, `of_headers`, `of_dead_letters` and `of_cell`."""
 
 
 def of_topic(topic: str) -> str:
     """The name of an output topic."""
     return f"{_TOPIC}{topic}"
+
+
+def of_headers(topic: str) -> str:
+    """The name of the headers of what an output topic gets."""
+    return f"{_HEADERS}{topic}"
+
+
+def of_dead_letters(topic: str) -> str:
+    """The name of the inputs that go to a dead-letter topic."""
+    return f"{_DEAD_LETTERS}{topic}"
 
 
 def of_cell(stage: str, part: int) -> str:
@@ -31,7 +48,10 @@ def of_cell(stage: str, part: int) -> str:
 
 
 def outputs_digests(records: Sequence[Output]) -> Digests:
-    """Of records to publish: their topics, partitions, keys and values. Headers and timestamps are not covered."""
+    """Of records to publish: their topics, partitions, keys, values and headers.
+
+    Envelopes have positions, times and watermarks. So what is covered with them is the order within a lane, too.
+    """
     by_partition: dict[tuple[str, int], list[Output]] = {}
     for record in records:
         by_partition.setdefault((record[0], record[1]), []).append(record)
@@ -39,9 +59,27 @@ def outputs_digests(records: Sequence[Output]) -> Digests:
     for (topic, partition), own in by_partition.items():
         seed = crc32(f"{topic}/{partition}".encode())
         keys = map(crc32, [record[2] or b"" for record in own], repeat(seed))
-        total = sum(map(crc32, [record[3] or b"" for record in own], keys))
-        add_digests(digests, {of_topic(topic): total})
+        sums = list(map(crc32, [record[3] or b"" for record in own], keys))
+        add_digests(digests, {of_topic(topic): sum(sums)})
+        described = [
+            (_joined(record[4]), known) for record, known in zip(own, sums, strict=True) if record[4]
+        ]
+        if described:
+            add_digests(digests, {of_headers(topic): sum([crc32(text, known) for text, known in described])})
     return digests
+
+
+def dead_letters_digests(records: Sequence[Output]) -> Digests:
+    """Of dead-letter records: the inputs' keys and values. Headers have texts of errors, which may differ."""
+    digests: Digests = {}
+    for record in records:
+        add_digests(digests, {of_dead_letters(record[0]): crc32(record[3] or b"", crc32(record[2] or b""))})
+    return digests
+
+
+def _joined(headers: Headers) -> bytes:
+    """Headers as bytes, in their order."""
+    return b"\0".join([part for name, value in headers for part in (name.encode(), value or b"")])
 
 
 def rows_digest(rows: Sequence[tuple[bytes, bytes | None]]) -> int:

@@ -11,7 +11,7 @@ from sqe_chain.chain import stored_epoch
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Message, Output, Range, StateStore, TopicInfo
-from sqe_chain.task.digest import Digests, add_digests, outputs_digests
+from sqe_chain.task.digest import Digests, add_digests, dead_letters_digests, outputs_digests
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion, record_crc
 from sqe_chain.task.frontier import Taking
@@ -187,7 +187,7 @@ class Report:
         notices: texts worth a warning.
         sections: name of a feature -> what its stages report, by their names and state partitions.
         traces: of the records and outputs, in flows that follow traces.
-        gives: digests of outputs and changed states, for plans; without dead-letter records, whose texts of errors may differ.
+        gives: digests of outputs, dead-letter records and changed states, for plans.
     """
 
     ends: list[PartitionEnd] = field(default_factory=list)
@@ -274,7 +274,7 @@ def taken(records: list[Output], report: Report, *, first: bool = False, sealed:
     ready = Outputs(records.copy(), first)
     records.clear()
     if sealed:
-        add_digests(report.gives, outputs_digests(ready.records))
+        add_digests(report.gives, (dead_letters_digests if first else outputs_digests)(ready.records))
     report.outputs += len(ready.records)
     report.output_size += sum([len(record[3]) for record in ready.records if record[3]])
     return ready

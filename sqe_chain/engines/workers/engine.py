@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from sqe_chain.engines.packing import Setup
 from sqe_chain.engines.task import Applied
@@ -13,7 +14,11 @@ from sqe_chain.engines.workers.team import Team
 from sqe_chain.errors import EngineLost
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Header, Log, StateStore
+from sqe_chain.task.digest import differing, of_cell
 from sqe_chain.task.results import Job, Portion, Report, spread
+
+_NOTHING_WRITTEN: Final = 1 << 30
+"""In place of a level, before any changed states are written."""
 
 Assigned = list[list[Portion]]
 """The portions of each task of one worker."""
@@ -42,6 +47,7 @@ class WorkersEngine:
         self._set_up = partial(Tasks.set_up, setup=Setup.of(flow, log, stores))
         self._owners: dict[Hashable, int] = {}
         self._batch: tuple[Job, Sequence[Portion], Report] | None = None
+        self._written_from = _NOTHING_WRITTEN
         self._generation = 0
         team.prepare(self._set_up)
 
@@ -53,7 +59,7 @@ class WorkersEngine:
         """Run all levels; workers keep outputs and changed states."""
         self._batch = None
         report = self._run(job, portions) if portions else Report()
-        self._batch = job, portions, report
+        self._batch, self._written_from = (job, portions, report), _NOTHING_WRITTEN
         return report
 
     def publish(self) -> None:
@@ -65,6 +71,7 @@ class WorkersEngine:
         """Each worker writes the states of the level that it keeps."""
         if not self._kept():
             return 0
+        self._written_from = level
         write = partial(Tasks.persist, level=level, applied=Applied(plan_id, before))
         return sum(self._team.call([write] * self._team.size))
 
@@ -92,12 +99,19 @@ class WorkersEngine:
         job, portions, before = self._batch
         if portions and self._generation != self._team.generation:
             again = self._run(job, portions)
-            if not _is_same(again, before):
+            if not _is_same(again, before) or differing(before.gives, again.gives, self._given_again(before)):
                 raise EngineLost(
                     f"flow {self._flow.name!r}: workers were lost, and what they had computed came out differently the second "
                     "time. Nothing of that was written. Start the service again: it redoes the batch and reports what differs"
                 )
         return bool(portions)
+
+    def _given_again(self, before: Report) -> Iterable[str]:
+        """What a batch that is computed again gives as before: all of it, or once states are written those of levels before them."""
+        if self._written_from == _NOTHING_WRITTEN:
+            return before.gives
+        stages = [stage for level in self._flow.levels[: self._written_from - 1] for stage in level]
+        return [of_cell(stage.name, cell) for stage in stages for cell in self._flow.cells[stage.index]]
 
     def _run(self, job: Job, portions: Sequence[Portion]) -> Report:
         team = self._team

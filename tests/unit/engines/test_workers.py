@@ -17,9 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.engines.units import UnitPacker, merged
 from sqe_chain.engines.workers import Team, WorkersEngine
-from sqe_chain.engines.workers.tasks import Done, Outboxes, Parcel
+from sqe_chain.engines.workers.tasks import Done, Outboxes, Parcel, Tasks
 from sqe_chain.engines.workers.team import MOST_LOSSES
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ChainError, ConfigurationError, EngineLost, GapError, Unavailable
@@ -53,6 +54,61 @@ def test_threads_get_the_answers_to_their_own_commands(team: Team) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(ask, range(200)))
     assert found == [[f"{number}/0", f"{number}/1"] for number in range(200)]
+
+
+class TeamOfScript:
+    """A team of one worker that reports what a test gives it."""
+
+    size, generation = 1, 0
+
+    def __init__(self, *reports: Report) -> None:
+        self._reports = list(reports)
+
+    def prepare(self, _command: object) -> None:
+        """Nothing is sent."""
+
+    def call(self, commands: Sequence[Any]) -> list[Any]:
+        """The next report for work, 0 for writes."""
+        (command,) = commands
+        works = isinstance(command, partial) and command.func in {Tasks.process, Tasks.fold}
+        return [Done(self._reports.pop(0))] if works else [0]
+
+
+def compared(first: dict[str, int], again: dict[str, int], level: int) -> None:
+    """Lose a worker while outputs are published (level 0), or states of a level are written."""
+    flow = Flow("two", state_partitions=1)
+    stage = flow.source("t", Int64Value).aggregate("one", key=str, state=Int64Value, fold=lambda *_: [])
+    stage.aggregate("two", key=str, state=Int64Value, fold=lambda *_: None)
+    rest = [Report(), Report()]
+    team = TeamOfScript(Report(gives=first), *rest, Report(gives=again), *rest)
+    engine = WorkersEngine(flow.compile(), MemoryLog(), {"": MemoryStore("of a test")}, cast("Team", team))
+    portion = Portion(Range("t", bytes(16), 0, 0, 1), PartitionMarks("t", bytes(16), 0))
+    engine.process(Job(Transition("two", Claim(1, "run"), 0, "0"), 1), [portion])
+    if level == 0:
+        team.generation = 1
+        engine.publish()
+        return
+    for written in range(2, level - 1, -1):
+        team.generation += written == level
+        engine.persist(written, "plan", {})
+
+
+GIVEN = {"topic/u": 1, "headers/u": 2, "states/one/0": 3, "states/two/0": 4}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_what_new_workers_compute_is_compared_before_anything_is_written(name: str) -> None:
+    compared(GIVEN, dict(GIVEN), 0)
+    for other in (GIVEN | {name: 9}, {own: value for own, value in GIVEN.items() if own != name}):
+        with pytest.raises(EngineLost, match="came out differently"):
+            compared(GIVEN, other, 0)
+
+
+def test_where_states_are_written_only_those_before_them_come_out_as_before() -> None:
+    """What is written is not folded again, and gives nothing to what follows."""
+    compared(GIVEN, {"states/one/0": 3}, 1)
+    with pytest.raises(EngineLost, match="came out differently"):
+        compared(GIVEN, {"states/one/0": 9}, 1)
 
 
 def test_an_error_comes_back_by_its_own_name_and_a_permanent_one_first(team: Team) -> None:
