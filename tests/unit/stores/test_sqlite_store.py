@@ -7,8 +7,10 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,7 +25,6 @@ from sqe_chain.testing import Rehearsal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 BORN = Header(1, "run-a", 0, "p0")
 NEXT = Header(1, "run-a", 1, "p1")
@@ -309,3 +310,57 @@ def test_a_new_file_that_another_process_is_making_is_waited_for(tmp_path: Path)
     finally:
         done.join()
         maker.close()
+
+
+# --- attempts of the doctor ------------------------------------------------------------------------------
+
+
+def content_of(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return [*connection.iterdump()]
+
+
+def test_an_attempt_to_write_leaves_nothing(store: SqliteStore, path: Path) -> None:
+    before = content_of(path)
+    assert store.try_writes("f", [("s", 0)]) == []
+    assert content_of(path) == before
+
+
+def test_an_attempt_creates_no_file(path: Path) -> None:
+    assert SqliteStore(str(path)).try_writes("f", []) == []
+    assert not path.exists()
+
+
+def test_an_attempt_finds_a_file_that_another_program_has_locked(store: SqliteStore, path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Unavailable, match="locked"):
+            store.try_writes("f", [])
+        other.execute("ROLLBACK")
+    assert store.try_writes("f", []) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("what", ["directory", "file"])
+def test_an_attempt_finds_a_right_that_is_missing(what: str) -> None:
+    """In a process of another user, who may read everything."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "states.db")
+        if what == "file":
+            made = SqliteStore(str(path))
+            made.write("f", "s", 0, None, BORN, [(b"k", b"0")])
+            made.close()
+        Path(directory).chmod(0o777 if what == "file" else 0o755)
+        child = os.fork()
+        if child == 0:
+            os.setgid(65_534)
+            os.setuid(65_534)
+            try:
+                SqliteStore(str(path), timeout_s=0.2).try_writes("f", [])
+            except ConfigurationError:
+                os._exit(2)
+            except BaseException:  # noqa: BLE001 - whatever it is, the child ends here
+                os._exit(3)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 2
