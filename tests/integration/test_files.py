@@ -45,7 +45,7 @@ class Load:
         environment = {"PYTHONPATH": str(ROOT), "LOAD_NAME": self.name, "LOAD_FOLDER": str(self.folder)}
         if signal_at:
             environment["LOAD_SIGNAL"] = f"{signal_at}:SIGKILL"
-        small = ("--max-records", "200", "--log-json")
+        small = ("--max-records", "60", "--log-json")
         arguments = ("load", "tests.support.load_flows:totals", "--store", self.url, *small, *more)
         self.runs.append(ServiceProcess(arguments, self.directory / f"{len(self.runs):02}.log", environment))
         return self.runs[-1]
