@@ -224,14 +224,14 @@ class _Search:
             for identity, letter in known.letters.items():
                 dead = letter.dead
                 if (dead.topic, dead.partition, dead.offset) == self.place:
-                    status, why = known.status(identity), f"{dead.error}: {dead.text}"
+                    status, why = known.status(identity), f"{dead.error}: {dead.text.rstrip('.')}"
                     if status == "released":
                         return self.fate(
                             "counted",
                             f"The flow skipped it first ({why}), and counted it when it was released.",
                         )
                     return self.fate(
-                        "skipped", f"The flow skipped it: {why} Its dead-letter record is {status}."
+                        "skipped", f"The flow skipped it: {why}. Its dead-letter record is {status}."
                     )
         return None
 

@@ -35,7 +35,7 @@ def headers(facts: Facts) -> Iterator[Diagnostic]:
     if facts.inconsistent:
         yield report("inconsistent", f"flow {facts.flow.name}", why=facts.inconsistent)
     for (stage, cell), header in facts.headers.items():
-        subject = f"stage {stage!r}, cell {cell}"
+        subject = f"stage {stage!r}, state partition {cell}"
         if header is None:
             if plan is not None and plan.number > 0 and stage in plan.layout.stages:
                 yield report("cell-lost", subject)
