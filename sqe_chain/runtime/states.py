@@ -316,8 +316,8 @@ def _decoding(key: Key, stage: str, flow: str, type_name: str) -> Iterator[None]
     except Exception as error:
         raise_outage(error, f"the state of key {key!r} in stage {stage!r} of flow {flow!r}")
         raise StoreInconsistent(
-            f"the state of key {key!r} in stage {stage!r} of flow {flow!r} cannot be decoded: {text_of(error).rstrip('.')}. Expected a "
-            f"{type_name}. Fold the states again: sqe-chain rebuild"
+            f"the state of key {key!r} in stage {stage!r} of flow {flow!r} cannot be decoded: {text_of(error).rstrip('.')}. Expected a state of "
+            f"type {type_name!r}. Fold the states again: sqe-chain rebuild"
         ) from error
 
 

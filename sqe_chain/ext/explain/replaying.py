@@ -45,9 +45,9 @@ class ReadOnlyLog:
         self._log = log
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the log has
-        """A call that reads; others are a defect of this package."""
+        """A call that reads. It has no others, so it needs no right to write."""
         if name not in _READING:
-            raise AssertionError(f"a replay calls {name!r}, which changes topics or offsets")
+            raise AttributeError(f"a replay has no {name!r}: it changes neither topics nor offsets")
         return getattr(self._log, name)
 
 
