@@ -78,7 +78,7 @@ class Reading:
         self.report.ends.append(inputs.finish())
         # A reader that has an output of a later input never counts the skipped one on this lane. So its record comes first.
         if inputs.letters:
-            yield taken(inputs.letters, self.report, first=True, sealed=False)
+            yield taken(inputs.letters, self.report, first=True, sealed=bool(self._flow.stages))
         if inputs.outputs:
             yield taken(inputs.outputs, self.report, sealed=bool(self._flow.stages))
         self.report.excluded += inputs.excluded
