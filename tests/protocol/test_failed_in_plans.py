@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
-from sqe_chain.errors import DeadLettersLost, NotCaughtUp, Superseded
+from sqe_chain.errors import DeadLettersLost, NotCaughtUp, PoisonError, Superseded
 from sqe_chain.flow import Flow
 from sqe_chain.operations.failed import FailedSelection, ReleaseResult
 from sqe_chain.operations.failed_in_plans import FailedInPlans
@@ -224,6 +224,36 @@ def test_by_event_time_a_released_record_is_late_and_one_that_is_early_stays_ope
         ["ant@6"],
         ["bee@18", "open@17"],
     ]
+
+
+def test_a_record_that_was_counted_and_fails_now_stops_a_fold_and_nothing_has_changed() -> None:
+    """A fold publishes nothing, so there would be no dead-letter record of it."""
+    broken = set[str]()
+
+    def check(value: StringValue) -> StringValue:
+        if value.value in broken:
+            raise ValueError(value.value)
+        return value
+
+    flow = Flow("counting", poison="dead_letter", state_partitions=1)
+    flow.source("words", StringValue).map(check).aggregate(
+        "all", key=same_key, state=StringValue, fold=append_word
+    )
+    rehearsal = Rehearsal(flow)
+    for text in WORDS:
+        rehearsal.feed("words", word(text), key=text)
+    rehearsal.run_until_caught_up()
+    broken.add("bee")
+    with pytest.raises(PoisonError, match=r"words\[0\]@1 .*so it was counted") as caught:
+        rehearsal.rebuild()
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("words", 0, 1)
+    assert stored_words(rehearsal, "all")["all"].split() == WORDS
+    assert not rehearsal.log.describe(["counting.dead-letters"]) or not rehearsal.log.records(
+        "counting.dead-letters"
+    )
+    broken.clear()
+    rehearsal.rebuild()
+    assert stored_words(rehearsal, "all")["all"].split() == WORDS
 
 
 def _live(world: DeadLetterWorld, steps: int) -> None:
