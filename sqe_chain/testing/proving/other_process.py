@@ -7,11 +7,12 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from sqe_chain.engines.globals_at_start import Different, differing_globals, globals_of
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.testing.proving.contents import Content
 from sqe_chain.testing.proving.schedule import Schedule
@@ -22,12 +23,26 @@ from sqe_chain.wings import needing
 Calls = Mapping[tuple[int, Content], tuple[Content, str]]
 """(number of a function, arguments) -> what it gave, and the same as a text."""
 
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What another process gives.
+
+    Attributes:
+        runs: for each run its calls.
+        different: globals that are something else there; see `globals_at_start`.
+    """
+
+    runs: list[Calls]
+    different: list[Different]
+
+
 HASH_SEEDS: Final = ("1", "2", "3")
 """Of the processes: even sets of two have another order in one of them, as a rule."""
 _TIMEOUT_S: Final = 60
 
 
-def calls_elsewhere(bench: Bench, inputs: Sequence[tuple[int, ...]]) -> list[list[Calls]]:
+def calls_elsewhere(bench: Bench, inputs: Sequence[tuple[int, ...]]) -> list[Answer]:
     """What the functions of a flow give in each of the other processes.
 
     Args:
@@ -35,7 +50,7 @@ def calls_elsewhere(bench: Bench, inputs: Sequence[tuple[int, ...]]) -> list[lis
         inputs: runs; for each of them which of the records are fed.
 
     Returns:
-        For each process and run the calls.
+        The answer of each process.
 
     Raises:
         ConfigurationError: the flow cannot be sent to another process, or does not work there.
@@ -65,7 +80,17 @@ def calls_elsewhere(bench: Bench, inputs: Sequence[tuple[int, ...]]) -> list[lis
             process.wait()
 
 
-def _answer(process: subprocess.Popen[bytes], sent: bytes) -> list[Calls]:
+def set_by_program(function: object, answer: Answer) -> tuple[str, ...]:
+    """The globals that a function can see, and that this program has set, while another process has them as their modules do."""
+    seen = globals_of([function])
+    return tuple(
+        f"{each.place} of module {each.place.module!r} is {each.service} here and {each.here} there"
+        for each in answer.different
+        if each.place in seen
+    )
+
+
+def _answer(process: subprocess.Popen[bytes], sent: bytes) -> Answer:
     try:
         given, errors = process.communicate(sent, timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
@@ -73,8 +98,8 @@ def _answer(process: subprocess.Popen[bytes], sent: bytes) -> list[Calls]:
     if process.returncode:
         last = errors.decode(errors="replace").strip().rpartition("\n")[2]
         raise ConfigurationError(f"the flow does not work in another process: {last}")
-    calls: list[Calls] = pickle.loads(given)  # noqa: S301 - from our own process
-    return calls
+    answer: Answer = Answer(*pickle.loads(given))  # noqa: S301 - from our own process
+    return answer
 
 
 def main() -> None:
@@ -85,13 +110,15 @@ def main() -> None:
     watch = Watch(twice=False)
     answers: list[Any] = []
     with TemporaryDirectory(prefix="sqe-chain-prove-") as directory:
-        bench = Bench(packed.unpack(), records, partitions, settings, watch, Path(directory))
+        bench = Bench(
+            packed.unpack(same_globals=False), records, partitions, settings, watch, Path(directory)
+        )
         for numbers in inputs:
             watch.forget()
             bench.run(Schedule(numbers))
             answers.append({place: (call.gave, call.text) for place, call in watch.calls.items()})
     with os.fdopen(answer, "wb") as out:
-        pickle.dump(answers, out)
+        pickle.dump((answers, differing_globals(packed.noted)), out)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Final
 
 from sqe_chain.errors import ChainError, ConfigurationError, NotDeterministic, NotExact
 from sqe_chain.testing.proving.drawing import draw_schedules, inject_each_fault, replay_everything
-from sqe_chain.testing.proving.other_process import Calls, calls_elsewhere
+from sqe_chain.testing.proving.other_process import Answer, calls_elsewhere, set_by_program
 from sqe_chain.testing.proving.proof import Proof, by_step, describe_schedule
 from sqe_chain.testing.proving.schedule import STEPS, Schedule, drop_pieces
 from sqe_chain.testing.proving.suspects import explain
@@ -165,28 +165,31 @@ class Prover:
             self.not_reached.append(f"other processes: {error}")
             return
         self.counts["processes"] = len(answers)
-        different = self._others(base, [runs[0] for runs in answers])
+        different = self._others(base, answers, 0)
         if not different:
             return
         alone = [(number,) for number in base.inputs]
         singles = calls_elsewhere(self.bench, alone)
         for index, inputs in enumerate(alone):
             schedule = replace(base, inputs=inputs)
-            less = self._others(schedule, [runs[index] for runs in singles])
+            less = self._others(schedule, singles, index)
             if less.keys() & different.keys():
                 raise Found(schedule, "", less, shrunk=True)
         raise Found(base, "", different, shrunk=True)
 
-    def _others(self, schedule: Schedule, answers: Sequence[Calls]) -> dict[int, Observation]:
+    def _others(self, schedule: Schedule, answers: Sequence[Answer], run: int) -> dict[int, Observation]:
         """The functions that give something else in another process."""
         self.watch.forget()
         self.bench.run(schedule)
         different: dict[int, Observation] = {}
         for (number, given), call in self.watch.calls.items():
-            for calls in answers:
-                gave, text = calls.get((number, given), (call.gave, ""))
+            for answer in answers:
+                gave, text = answer.runs[run].get((number, given), (call.gave, ""))
                 if gave != call.gave:
-                    seen = Observation(number, "other process", call.arguments, call.given, call.text, text)
+                    others = set_by_program(self.watch.functions[number].function, answer)
+                    seen = Observation(
+                        number, "other process", call.arguments, call.given, call.text, text, others
+                    )
                     different.setdefault(number, seen)
         return different
 

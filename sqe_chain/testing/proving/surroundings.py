@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -18,9 +19,10 @@ _DEEPEST: Final = 3
 def surroundings(function: Any) -> dict[str, Content]:  # noqa: ANN401 - of the user
     """What a function could change or see beside its arguments: name -> content.
 
-    Globals, what it closes over, its defaults, and the object that it belongs to; the same of functions that it names.
+    The context of decimals, globals, what it closes over, its defaults, and the object that it belongs to; the same of functions that it names.
     """
-    contents: dict[str, Content] = {}
+    context = decimal.getcontext()
+    contents: dict[str, Content] = {"decimal.getcontext()": (context.prec, context.rounding)}
     for name, value in _seen_by(function, 0):
         contents.setdefault(name, content_of(value))
     return contents

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ Reason = Literal[
     "random",
     "identity",
     "order",
+    "global",
     "state of its own",
     "changed argument",
     "other rows",
@@ -29,6 +31,7 @@ _ADVICE: Final[Mapping[Reason, str]] = {
     "random": "derive it from the event: context.event_id is the same in every replay",
     "identity": "addresses and hashes are others in each process: take a field of the value",
     "order": "sets have another order in each process: sort them before their order matters",
+    "global": "set it where its module is imported, or give it to the function where the flow is declared",
     "state of its own": "keep what it must remember in the state of an aggregate",
     "changed argument": "others see the same value: change a copy",
     "other rows": "a row of the result may depend on its own row alone, because batches end elsewhere when they are redone",
@@ -109,7 +112,11 @@ def _reason(watched: Watched, seen: Observation) -> tuple[Reason, str, str]:
         return "changed argument", own, "changes the value that it is given"
     if seen.sign == "depends on other rows":
         return "other rows", own, "gives something else for a row if other rows are beside it"
-    calls, changed = _called_again(watched.function, seen.arguments) if seen.arguments else ([], [])
+    # One that sets the context of decimals has done so already: only in another one a call shows it.
+    with decimal.localcontext(prec=decimal.getcontext().prec + 1):
+        calls, changed = _called_again(watched.function, seen.arguments) if seen.arguments else ([], [])
+    if seen.sign == "other process" and seen.changed:
+        return "global", own, f"names a global that this program has set: {', '.join(seen.changed)}"
     changed = changed or [*seen.changed]
     reasons = {reason: (where, f"calls {name} at {where}") for reason, name, where in reversed(calls)}
     if changed:

@@ -52,7 +52,7 @@ class Observation:
         given: the arguments as a text.
         first: what the function gave, or the argument as it was, as a text.
         second: what it gave for the same arguments, or the argument as it is now.
-        changed: names of what else the function can see, and has changed since.
+        changed: what else the function can see, and has changed since, or is something else in the other process.
     """
 
     number: int

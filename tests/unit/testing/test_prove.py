@@ -5,8 +5,11 @@ Method: flows with one planted defect each. Bounded by schedules, never by time.
 
 from __future__ import annotations
 
+import decimal
+import importlib
 import inspect
 import random
+import sys
 import threading
 import time
 import uuid
@@ -14,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count, islice
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -556,3 +560,35 @@ def test_a_bar_is_shown_when_wanted(capsys: pytest.CaptureFixture[str]) -> None:
     assert "prove planted" in capsys.readouterr().err
     prove(flow_with(dict), {"in": EVENTS[:1]}, seconds=600, schedules=3, other_processes=False)
     assert capsys.readouterr().err == ""
+
+
+def test_a_global_that_the_program_has_set_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other processes import the module, and have what its text gives."""
+    (tmp_path / "rates_of_prove.py").write_text(
+        "RATE = 1\nNAME = 'a'\ndef rated(event): return {**event, 'n': event['n'] * RATE}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("rates_of_prove")
+    monkeypatch.setitem(sys.modules, "rates_of_prove", sys.modules.pop("rates_of_prove"))
+    module.RATE, module.NAME = 3, "b"
+    flow = flow_with(module.rated)
+    with pytest.raises(NotDeterministic) as caught:
+        prove(flow, {"in": EVENTS[1:3]}, seconds=600, schedules=1)
+    found = only(caught.value)
+    assert (found.function, found.reason) == ("rated", "global")
+    assert "RATE of module 'rates_of_prove' is 3 here and 1 there" in found.text
+    assert "NAME" not in found.text
+
+
+def third(event: Event) -> Event:
+    third = str(decimal.Decimal(event["n"]) / 3)
+    if event["n"] == 5:
+        decimal.getcontext().prec = 50
+    return {**event, "third": third}
+
+
+def test_a_changed_context_of_decimals_is_named() -> None:
+    with decimal.localcontext():
+        found = only(found_in(flow_with(third)))
+    assert found.reason == "state of its own"
+    assert "decimal.getcontext() has changed" in found.text
