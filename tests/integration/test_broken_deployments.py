@@ -13,15 +13,18 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from confluent_kafka import Consumer
 from typer.testing import CliRunner
 
 from sqe_chain.adapters import open_store
 from sqe_chain.cli.commands import application
 from sqe_chain.ext.dev import RedisServer
+from sqe_chain.ext.dev.process import wait_until
 from sqe_chain.ext.dev.server import HOST
 from tests.support.broken_kafka import PASSWORD, GuardedKafka, Right, guarded_kafka
 from tests.support.redis_servers import LEAST_RIGHTS, send_command
 from tests.support.service_processes import ServiceProcess
+from tests.support.waiting import PATIENCE_S
 
 FLOWS: Final = """
 from sqe_chain import Flow
@@ -39,22 +42,22 @@ def double(event: dict) -> dict:
     return {**event, "n": 2 * event["n"]}
 
 
-def counting(name, view=None):
-    flow = Flow(name, state_partitions=1, poison="dead_letter", dead_letter_topic="dead")
-    counted = flow.source("in", dict, raw=True).aggregate("total", key=key_of, state=dict, fold=add, view=view)
-    counted.changes().to("out", partitions=1)
+def counting(name, view=None, prefix=""):
+    flow = Flow(name, state_partitions=1, poison="dead_letter", dead_letter_topic=prefix + "dead")
+    counted = flow.source(prefix + "in", dict, raw=True).aggregate("total", key=key_of, state=dict, fold=add, view=view)
+    counted.changes().to(prefix + "out", partitions=1)
     return flow
 
 
-def doubling(name):
-    flow = Flow(name, poison="dead_letter", dead_letter_topic="dead")
-    flow.source("in", dict, raw=True).map(double).to("out", partitions=1)
+def doubling(name, prefix=""):
+    flow = Flow(name, poison="dead_letter", dead_letter_topic=prefix + "dead")
+    flow.source(prefix + "in", dict, raw=True).map(double).to(prefix + "out", partitions=1)
     return flow
 
 
 """
 
-CONFIGURATION, UNAVAILABLE = 2, 5
+CONFIGURATION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +206,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
     flows += [f"redis_{row} = counting('redis_{row}', {user.view!r})" for row, user in USERS.items()]
     flows += [f"outage_{row} = counting('outage_{row}')" for row in NO_WRITES]
     flows += [f"weak_{row} = counting('weak_{row}')" for row in WEAK]
-    flows += [f"{name} = counting('{name}')" for name in ("cassandra_all", "cassandra_none")]
+    flows += [f"{name} = counting('{name}')" for name in ("cassandra_all", "cassandra_none", "joined")]
+    flows += [f"{kind}_nowhere = {kind}('{kind}_nowhere', prefix='nowhere.')" for kind in NEEDED]
     (directory / "broken_flows.py").write_text(FLOWS + "\n".join(flows) + "\n")
     with guarded_kafka(directory, rows, {"in": 1, "out": 1, "dead": 1}) as server:
         server.grant({user: (user, rights_without(*row)) for user, row in rows.items()})
@@ -240,6 +244,38 @@ def test_the_documented_rights_at_kafka_are_enough(
     monkeypatch.syspath_prepend(guarded.directory)
     user = user_of(kind, None)
     both_are_content(at_kafka(guarded, user), user)
+
+
+# --- topics and groups ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", NEEDED)
+def test_topics_that_do_not_exist_are_named(
+    guarded: GuardedKafka, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(guarded.directory)
+    flow = f"{kind}_nowhere"
+    store = f"sqlite://{guarded.directory}/nowhere.db" if kind == "counting" else ""
+    deployed = Deployed(guarded.directory, ("--kafka", guarded.open_address), store)
+    both_stop(deployed, flow, "missing-input", "nowhere.in")
+
+
+def test_another_program_in_the_group_is_named(
+    guarded: GuardedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(guarded.directory)
+    store = f"sqlite://{guarded.directory}/joined.db"
+    deployed = Deployed(guarded.directory, ("--kafka", guarded.open_address), store)
+    other = Consumer({"bootstrap.servers": guarded.open_address, "group.id": "joined"})
+    other.subscribe(["in"])
+    assert wait_until(lambda: other.poll(0.1) is None and bool(other.assignment()), PATIENCE_S)
+    status, errors = deployed.examine("joined")
+    assert (status, [*errors]) == (1, ["group-members"])
+    run = deployed.start("joined")
+    assert run.wait() == CONFIGURATION, run.text
+    assert "The group has members" in str(run.lines()[-1]["text"])
+    other.close()
+    both_are_content(deployed, "joined")
 
 
 # --- Redis: rights, and servers that take no writes ----------------------------------------------------
