@@ -142,9 +142,13 @@ def _fold_again(prepared: Prepared, to: To, *, republish: bool = False, resume: 
 
 def _move(prepared: Prepared, to: Mapping[TopicPartition, int] | int) -> str:
     service = Republisher(prepared.env, features_of(prepared.env))
-    service.start()
-    offsets = service.rewind(to)
-    service.check_moved()
+    if not prepared.env.settings.once.takeover:
+        service.check_stopped()
+    try:
+        service.start()
+        offsets = service.rewind(to)
+    finally:
+        service.leave()
     partitions = ", ".join(
         f"{topic}[{partition}]@{offset}" for (topic, partition), offset in sorted(offsets.items())
     )

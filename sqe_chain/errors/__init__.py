@@ -31,6 +31,7 @@
     ├── EngineLost             the processes that run the tasks are gone: start the service again
     ├── Unavailable            a broker or store that does not answer: try again
     └── ConfigurationError     settings, topics, addresses: nothing was started
+        └── GroupInUse         the flow's group has a member
 
 An error text has what was found, where, what was expected, and what to do next. An error about a topic,
 partition or message has these as attributes, too. Errors cross process boundaries as plain values
@@ -343,6 +344,10 @@ class ConfigurationError(ChainError):
     """Settings, addresses or topics are wrong; nothing was started."""
 
     exit_status = 2
+
+
+class GroupInUse(ConfigurationError):
+    """Offsets cannot be committed: the flow's group has a member, which is a run of the flow, or another program."""
 
 
 class NotExact(ChainError, AssertionError):

@@ -304,7 +304,12 @@ def publish(flow: CompiledFlow, log: Log, action: Callable[[], Done]) -> Done:
         raise
 
 
-def commit(log: Log, group: str, commits: Mapping[TopicPartition, Commit], ids: Mapping[str, str]) -> None:
+def commit(
+    log: Log,
+    send: Callable[[Mapping[TopicPartition, Commit]], None],
+    commits: Mapping[TopicPartition, Commit],
+    ids: Mapping[str, str],
+) -> None:
     """Commit a group's offsets, in the partitions that still exist.
 
     A topic that was created again with fewer partitions takes no commit for those that are gone. The broker then
@@ -312,7 +317,7 @@ def commit(log: Log, group: str, commits: Mapping[TopicPartition, Commit], ids: 
 
     Args:
         log: Kafka.
-        group: its name.
+        send: commits them, for a group or as its member.
         commits: partition -> offset and metadata.
         ids: topic -> id of the topic that the offsets belong to, hexadecimal.
 
@@ -320,14 +325,14 @@ def commit(log: Log, group: str, commits: Mapping[TopicPartition, Commit], ids: 
         Unavailable: no answer.
     """
     try:
-        log.commit(group, commits)
+        send(commits)
     except Unavailable:
         infos = log.describe(ids)
         there = {tp: commit for tp, commit in commits.items() if _is_there(tp, ids, infos)}
         if len(there) == len(commits):
             raise
         if there:
-            log.commit(group, there)
+            send(there)
 
 
 def _is_there(tp: TopicPartition, ids: Mapping[str, str], infos: Topics) -> bool:
@@ -346,12 +351,6 @@ def parse_metadata(commit: Commit | None) -> dict[str, object]:
     except (ValueError, RecursionError):
         return {}
     return metadata if isinstance(metadata, dict) else {}
-
-
-def moved_by(commit: Commit | None) -> str:
-    """Who has moved a republisher's place: a rewind, by its id, or another program; empty for a commit of a run."""
-    meta = parse_metadata(commit)
-    return "" if commit is None else str(meta.get("rewound", "" if "topic_id" in meta else "another program"))
 
 
 def encode_marks(marks: PartitionMarks) -> str:

@@ -26,6 +26,7 @@ from sqe_chain.ports import (
     Home,
     Locations,
     Log,
+    Membership,
     Message,
     Range,
     Rows,
@@ -113,6 +114,11 @@ class RetryingLog:
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
         tps = list(partitions)
         return self._retry.call("read the group's commits", lambda: self._log.committed(group, tps))
+
+    def join(self, group: str, topics: Iterable[str]) -> Membership:
+        # The attempt that is answered fences those before
+        names = list(topics)
+        return self._retry.call("join the group", lambda: self._log.join(group, names))
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int

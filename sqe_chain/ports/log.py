@@ -170,6 +170,26 @@ class Writer(Protocol):
         """Release the writer. After an error its client is discarded, otherwise kept for this process."""
 
 
+class Membership(Protocol):
+    """The one membership in a flow's group: as long as nobody else joins, its run alone commits.
+
+    Used by one thread at a time. Every call may raise `Unavailable` and `ConfigurationError`, as those of a `Log`.
+    """
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
+        """As `Log.committed`. A run reads here where it goes on, because a commit of an older run cannot follow."""
+
+    def commit(self, commits: Mapping[TopicPartition, Commit]) -> None:
+        """Commit offsets with metadata. A member whose session has ended joins again, if nobody has committed since.
+
+        Raises:
+            Superseded: somebody else has joined since, or committed; nothing was committed.
+        """
+
+    def leave(self) -> None:
+        """Leave the group, so that it has no members. It does not wait for a broker that is away, and raises nothing."""
+
+
 class Log(Protocol):
     """Kafka, as seen by a service: topics, ranges of records, group commits.
 
@@ -219,7 +239,21 @@ class Log(Protocol):
         """The group's committed offsets with metadata; partitions without one are absent."""
 
     def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
-        """Commit offsets with metadata for a group that has no members."""
+        """Commit offsets with metadata for a group that has no members.
+
+        Raises:
+            GroupInUse: the group has members, for example a run of a flow without stages.
+        """
+
+    def join(self, group: str, topics: Iterable[str]) -> Membership:
+        """Become the one member of a group. Whoever was it before can no longer commit.
+
+        A member that ends without leaving counts as alive until its session has ended, after some seconds.
+
+        Args:
+            group: its name.
+            topics: the topics that it commits for; they exist.
+        """
 
     def writer(self) -> Writer:
         """A writer of this process: idempotent, every record acknowledged by all in-sync replicas."""

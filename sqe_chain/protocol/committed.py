@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import repeat
 from typing import Final
 
@@ -26,7 +27,7 @@ from sqe_chain.flow.nodes import OutputNode
 from sqe_chain.plans import inputs, same_inputs
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Notice
-from sqe_chain.plans.inputs import METADATA_LENGTH, decode_marks, encode_marks, moved_by, parse_metadata
+from sqe_chain.plans.inputs import METADATA_LENGTH, decode_marks, encode_marks, parse_metadata
 from sqe_chain.plans.layout import (
     TypeLayout,
     behind_stages,
@@ -55,7 +56,7 @@ class InputProgress:
         topic_id: of the topic.
         epoch: leader epoch plus one of the last record read; 0 unknown.
         marks: what was seen so far, or since a run had to enter the partition in the middle of its lanes.
-        moved_by: see `moved_by`, of the commit that this run has begun with.
+        run: id of the run that commits it, so that no two runs make the same commit.
         published: up to where outputs may have been published before the flow was rewound, or had no commit.
         again: up to where it had read before it was rewound.
         begun: the batch that a run has begun there, and perhaps published in part; None: there is none.
@@ -69,7 +70,7 @@ class InputProgress:
     topic_id: bytes
     epoch: int
     marks: PartitionMarks
-    moved_by: str = ""
+    run: str = ""
     published: int = 0
     again: int = 0
     begun: BegunBatch | None = None
@@ -134,6 +135,22 @@ def enter(
     return entered
 
 
+def check_no_plans(flow: CompiledFlow, commits: Mapping[TopicPartition, Commit]) -> None:
+    """Check before a run without stages joins the group that no flow with stages commits there: the broker would refuse that.
+
+    Raises:
+        PlanMismatch: one does.
+    """
+    for tp, commit in commits.items():
+        meta = parse_metadata(commit)
+        if "plan" in meta:
+            raise PlanMismatch(
+                f"flow {flow.name!r} is declared without stages, and plan {meta['plan']} has committed for its group. Outputs would come on "
+                "other lanes now, and readers would count again what they have. Expected stages, as before. Declare them, or give the "
+                "flow without them another name"
+            ).at(*tp)
+
+
 def tell_entered(env: Environment, entered: EnteredInputs, infos: Infos) -> None:
     """Report where partitions without a commit begin, and which topics were created again."""
     group = env.flow.declared_name
@@ -193,6 +210,23 @@ def _check_never_published(env: Environment, infos: Infos, topics: Iterable[str]
                 "--start latest all that it has not read would be skipped. Give --start earliest: receivers ignore what they "
                 "have; or set the group's offsets with Kafka's tools"
             ).at(link.topic, link.partition)
+
+
+def take_over(env: Environment, infos: Infos) -> dict[TopicPartition, Commit]:
+    """The commits of a flow that had no stages until now. No run of it that is still alive commits after this."""
+    group = env.flow.declared_name
+    member = env.log.join(group, env.flow.input_topics)
+    try:
+        tps = inputs.input_partitions(env.flow, infos)
+        commits = env.retry.call("read the group's commits", partial(member.committed, tps))
+        for tp, commit in commits.items():  # another run's: one that sleeps now sees that when it wakes
+            metadata = json.dumps(parse_metadata(commit) | {"run": env.new_run_id()})
+            if len(metadata) <= METADATA_LENGTH:
+                commits[tp] = Commit(commit.offset, metadata)
+        env.retry.call("commit", partial(member.commit, commits))
+    finally:
+        member.leave()
+    return commits
 
 
 def check_first_stage(
@@ -262,12 +296,6 @@ def _progress_at(
         ServiceStopped: the input, or the declared outputs, are not what they were at the commit.
     """
     meta = parse_metadata(commit)
-    if "plan" in meta and not flow.keeps_plans:
-        raise PlanMismatch(
-            f"flow {flow.name!r} is declared without stages, and plan {meta['plan']} has committed for its group. Outputs would come on "
-            "other lanes now, and readers would count again what they have. Expected stages, as before. Declare them, or give the "
-            "flow without them another name"
-        ).at(*tp)
     _check_outputs(flow, meta)
     check_read_id(tp[0], bytes.fromhex(known_id), info.topic_id)
     inputs.check_bounds(tp, commit.offset, bound)
@@ -286,7 +314,7 @@ def _progress_at(
         info.topic_id,
         epoch,
         marks,
-        moved_by(commit),
+        "",
         published,
         again,
         begun,
@@ -372,10 +400,10 @@ def _type_read(flow: CompiledFlow, topic: str) -> dict[str, object]:
 
 
 def _moved(progress: InputProgress) -> dict[str, object]:
-    """What only some commits keep: of a batch that was begun, of a rewind, of what was skipped."""
+    """Who commits, and what only some commits keep: of a batch that was begun, of a rewind, of what was skipped."""
     offset = progress.offset
     given: dict[str, object] = {
-        "rewound": progress.moved_by,
+        "run": progress.run,
         "published": progress.published if progress.published > offset else 0,
         "again": progress.again if progress.again > offset else 0,
         "begun": progress.begun and progress.begun.to_json(),
@@ -396,7 +424,7 @@ def check_metadata(flow: CompiledFlow) -> None:
     length = len(
         json.dumps(
             _metadata(flow, bytes(16), MAX_EPOCH)
-            | {"rewound": " " * 16, "published": MAX_OFFSET}
+            | {"run": " " * 16, "published": MAX_OFFSET}
             | {
                 "begun": BegunBatch(
                     MAX_OFFSET, MAX_OFFSET, dict.fromkeys((node.name for node in flow.outputs), MAX_OFFSET)

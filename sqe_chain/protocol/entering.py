@@ -19,8 +19,8 @@ from sqe_chain.plans.inputs import parse_metadata
 from sqe_chain.plans.layout import layout_of
 from sqe_chain.plans.plan import Plan, Section
 from sqe_chain.plans.planning import birth_plan, layout_plan
-from sqe_chain.ports import Commit, TopicInfo, TopicPartition
-from sqe_chain.protocol.committed import check_first_stage, enter, tell_entered
+from sqe_chain.ports import TopicInfo
+from sqe_chain.protocol.committed import check_first_stage, enter, take_over, tell_entered
 from sqe_chain.protocol.owned_flow import OwnedFlow
 from sqe_chain.task.states import Claim
 
@@ -38,7 +38,7 @@ def first_plan(env: Environment, claim: Claim, infos: Infos) -> Plan:
     if refold is None:
         commits = inputs.group_commits(env.flow, env.log, infos)
         if any("outputs" in parse_metadata(commit) for commit in commits.values()):
-            return _plan_of_republisher(env, claim, infos, commits)
+            return _plan_of_republisher(env, claim, infos)
     bounds = env.log.bounds(tps)
     if refold is not None:
         starts = {tp: (refold.starts.get(tp, 0), tp in refold.starts) for tp in tps}
@@ -49,14 +49,13 @@ def first_plan(env: Environment, claim: Claim, infos: Infos) -> Plan:
     return birth_plan(env.flow, claim, env.clock.now_ms(), infos, starts, refold)
 
 
-def _plan_of_republisher(
-    env: Environment, claim: Claim, infos: Infos, commits: Mapping[TopicPartition, Commit]
-) -> Plan:
+def _plan_of_republisher(env: Environment, claim: Claim, infos: Infos) -> Plan:
     """The first plan of a flow that had no stages until now: it goes on where its group's commits are.
 
     Raises:
         ServiceStopped: see `enter`; and see `check_first_stage`.
     """
+    commits = take_over(env, infos)
     entered = enter(env, infos, inputs.input_partitions(env.flow, infos), commits)
     check_first_stage(env, infos, entered, commits)
     tell_entered(env, entered, infos)

@@ -297,7 +297,8 @@ def commit_plan(env: Environment, claim: Claim, plan: Plan) -> None:
         commits[planned.tp] = Commit(needed[planned.tp], json.dumps(own))
     ids = {planned.topic: planned.topic_id for planned in plan.ranges}
     # Repeated as one: a commit without an answer may be for partitions that are gone; then the others are committed.
-    env.commits.commit(partial(inputs.commit, env.ports.log, env.flow.declared_name, commits, ids))
+    send = partial(env.ports.log.commit, env.flow.declared_name)
+    env.commits.commit(partial(inputs.commit, env.ports.log, send, commits, ids))
 
 
 def known_without_store(flow: CompiledFlow, claim: Claim, plan: Plan) -> dict[str, object]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from sqe_chain.envelope.marks import PartitionMarks
-from sqe_chain.errors import ConfigurationError, RecreatedTopic, ServiceStopped
+from sqe_chain.errors import ConfigurationError, GroupInUse, RecreatedTopic, ServiceStopped
 from sqe_chain.features.readers import enter_flow
 from sqe_chain.features.reporting import report_traces
 from sqe_chain.features.timing import UnplannedTimes
@@ -30,16 +30,16 @@ from sqe_chain.plans.events import (
     Recovered,
 )
 from sqe_chain.plans.feature import Features
-from sqe_chain.plans.inputs import moved_by
 from sqe_chain.plans.results import BatchResult, StartResult
 from sqe_chain.plans.rights import check_rights
 from sqe_chain.plans.same_inputs import DescribedTopics
-from sqe_chain.ports import Bounds, Range, TopicInfo, TopicPartition
+from sqe_chain.ports import Bounds, Membership, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol.begun import BegunBatch, BegunBatches, output_ends
 from sqe_chain.protocol.committed import (
     InputProgress,
     Recreated,
     check_metadata,
+    check_no_plans,
     commit_of,
     enter,
     tell_entered,
@@ -57,7 +57,12 @@ Infos = Mapping[str, TopicInfo]
 
 RENEW_MS = 5_000
 """How often the commits of all partitions are made again, whether something came or not: Kafka forgets each of them by itself
-(`offsets.retention.minutes`). And how often a run looks whether somebody else has moved them."""
+(`offsets.retention.minutes`). And how soon an idle run finds that a newer one has taken its place."""
+
+_ASK_MS = 500
+
+SESSION_MS = 12_000
+"""For how long a command waits until a run that was killed counts as gone."""
 
 
 @dataclass(slots=True)
@@ -66,6 +71,8 @@ class Republisher:
 
     env: Environment
     features: Features
+    _member: Membership | None = None
+    _run: str = ""
     _inputs: dict[TopicPartition, InputProgress] = field(default_factory=dict)
     _bytes_per_record: float = 100.0
     _renewed_ms: int = 0
@@ -87,9 +94,10 @@ class Republisher:
         return
 
     def start(self) -> StartResult:
-        """Find the committed offsets; a first start commits them before anything is published.
+        """Fence older runs, and find the committed offsets; a first start commits them before anything is published.
 
         Raises:
+            Superseded: a newer run has started.
             ServiceStopped: the flow cannot go on from its committed offsets.
             ConfigurationError: a topic or a right is missing.
         """
@@ -100,6 +108,7 @@ class Republisher:
             weak = inputs.check_durable(env.flow, infos, allowed=env.settings.allow_weak_durability)
             env.retry.call("ask for rights", partial(check_rights, env.flow, env.ports.log, infos))
             env.flow = enter_flow(env, infos)
+            self._join(infos)
             fresh = self._enter(infos)
             if len(fresh) == len(self._inputs):  # the flow begins
                 env.say(weak)
@@ -121,6 +130,7 @@ class Republisher:
             What became of it; `worked` is False when there was nothing new.
 
         Raises:
+            Superseded: a newer run has started.
             ServiceStopped: going on would not be exact: messages are missing, or inputs are not what they were.
             PoisonError: an input cannot be processed, under policy `stop`.
         """
@@ -244,9 +254,8 @@ class Republisher:
                 published=published,
                 again=max(was.offset, was.again),
                 seen=seen,
-                moved_by="",
             )
-        self._commit(list(to), moved_by=env.new_run_id())
+        self._commit(list(to))
         env.commits.settle()
         return {tp: progress.offset for tp, progress in self._inputs.items()}
 
@@ -262,30 +271,36 @@ class Republisher:
                     f"there. Rewind to {topic}[{partition}]=0, or leave the partition where it is"
                 )
 
-    def check_moved(self) -> None:
-        """Wait until a run that is alive would have shown itself after `rewind`: by its commits, if it did not look before.
+    def check_stopped(self) -> None:
+        """Check before `start` that no run is alive, whose place a command would take. One that was killed is waited for.
 
         Raises:
-            ServiceStopped: one has; its commits hold, not those of `rewind`.
+            ServiceStopped: one is.
         """
-        env = self.env
-        mine = {tp: commit.moved_by for tp, commit in self._inputs.items() if commit.moved_by}
-        for _ in range(10):
-            env.clock.wait(RENEW_MS * 3 // 20)
-            commits = env.log.committed(env.flow.declared_name, mine)
-            if any(moved_by(commits.get(tp)) != moved for tp, moved in mine.items()):
-                raise ServiceStopped(
-                    f"flow {env.flow.name!r}: a run is alive, and has committed its own offsets again: nothing was moved. Stop it, "
-                    "and repeat the command"
-                )
+        env, group = self.env, self.env.flow.declared_name
+        infos = inputs.describe(env.flow, env.log)
+        for _ in range(SESSION_MS // _ASK_MS):
+            commits = env.log.committed(group, inputs.input_partitions(env.flow, infos))
+            try:  # the same ones again: the broker refuses that while there is a member
+                env.retry.call("look for a run", partial(env.ports.log.commit, group, commits))
+            except GroupInUse:
+                env.clock.wait(_ASK_MS)
+            else:
+                return
+        raise ServiceStopped(
+            f"flow {env.flow.name!r}: a run is alive, or another program has joined the group {group!r}. Nothing was changed. Stop it, and "
+            "repeat the command; or give --takeover, which ends the run"
+        )
 
     def beat(self) -> bool:
-        """Republishers claim nothing: always True."""
+        """Its group has its claim, and the next commit shows whether that holds: always True."""
         return True
 
     def leave(self) -> None:
-        """There is nothing to give back."""
+        """Leave the group, so that commands need not wait."""
         self.env.commits.leave()
+        if self._member is not None:
+            self._member.leave()
 
     def lag(self) -> int:
         """Offsets that are stable and not yet read."""
@@ -441,7 +456,8 @@ class Republisher:
         if not tps:
             return []
         env.commits.settle()
-        entered = enter(env, infos, tps, env.log.committed(flow.declared_name, every))
+        commits = env.retry.call("read the group's commits", partial(self._membership.committed, every))
+        entered = enter(env, infos, tps, commits)
         self._inputs |= entered.inputs
         for topic, read in recreated.items():
             entered.recreated.setdefault(topic, {}).update(read)
@@ -465,33 +481,30 @@ class Republisher:
                 check_read_id(topic, progress.topic_id, None if info is None else info.topic_id)
         return recreated
 
-    def _commit(self, tps: list[TopicPartition], *, renew: bool = False, moved_by: str = "") -> None:
+    def _join(self, infos: Infos) -> None:
+        """Become the one member of the flow's group. From then on no older run can begin a batch, or commit one."""
+        flow = self.env.flow
+        check_no_plans(flow, inputs.group_commits(flow, self.env.log, infos))
+        self._run = self.env.new_run_id()
+        self._member = self.env.log.join(flow.declared_name, flow.input_topics)
+
+    @property
+    def _membership(self) -> Membership:
+        if self._member is None:
+            raise ConfigurationError(f"flow {self.env.flow.name!r}: not started. Call `start` first")
+        return self._member
+
+    def _commit(self, tps: list[TopicPartition], *, renew: bool = False) -> None:
         """Commit the progress of these partitions; now and then of all, see `RENEW_MS`."""
         env, now_ms = self.env, self.env.clock.now_ms()
-        if not moved_by and (renew or abs(now_ms - self._renewed_ms) > RENEW_MS):
+        if renew or abs(now_ms - self._renewed_ms) > RENEW_MS:
             tps, self._renewed_ms = list(self._inputs), now_ms
-            self._check_not_moved()
         if not tps:
             return
         for tp in tps:
-            self._inputs[tp].moved_by = moved_by
+            self._inputs[tp].run = self._run
         commits = {tp: commit_of(env.flow, self._inputs[tp]) for tp in tps}
         ids = {topic: self._inputs[topic, partition].topic_id.hex() for topic, partition in tps}
         # Repeated as one: a commit without an answer may be for partitions that are gone; then the others are committed.
-        env.commits.commit(partial(inputs.commit, env.ports.log, env.flow.declared_name, commits, ids))
-
-    def _check_not_moved(self) -> None:
-        """Check that nobody has moved what this run would commit over.
-
-        Raises:
-            ServiceStopped: somebody has.
-        """
-        env = self.env
-        env.commits.settle()
-        for tp, commit in env.log.committed(env.flow.declared_name, self._inputs).items():
-            if moved_by(commit) not in ("", self._inputs[tp].moved_by):
-                raise ServiceStopped(
-                    f"flow {env.flow.name!r}: {tp[0]}[{tp[1]}] was moved to offset {commit.offset} while this run was alive, by "
-                    f"sqe-chain rewind or another program. This run has read up to {self._inputs[tp].offset}. Start it again, "
-                    "and it goes on from there"
-                )
+        send = self._membership.commit
+        env.commits.commit(partial(inputs.commit, env.ports.log, send, commits, ids))

@@ -7,7 +7,7 @@ from dataclasses import is_dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, cast
 
-from sqe_chain.ports import Log, Message, Output, Range, Sink, StateStore
+from sqe_chain.ports import Commit, Log, Membership, Message, Output, Range, Sink, StateStore, TopicPartition
 from sqe_chain.testing.faults import PortCall, Scheduler
 
 
@@ -64,11 +64,28 @@ class _FaultyWriter(FaultyPort):
             self._call("publish", lambda output: self.inner.write([output]), output)
 
 
+class _FaultyMember(FaultyPort):
+    """Its commits are asked for like those of a log, with the name of the group."""
+
+    of = "broker"
+    reads = frozenset({"committed"})
+    writes: ClassVar = {"commit": "commit of {}"}
+
+    def __init__(self, inner: Membership, scheduler: Scheduler, group: str) -> None:
+        super().__init__(inner, scheduler)
+        self.group = group
+
+    def commit(self, commits: Mapping[TopicPartition, Commit]) -> None:
+        make = partial(self.inner.commit, commits)
+        self._ask("commit", (self.group, commits), make, self._text("commit", (self.group,), {}))
+
+
 class _FaultyLog(FaultyPort):
     of = "broker"
     reads = frozenset({"describe", "topic_ids", "bounds", "committed", "offsets_at", "read"})
     writes: ClassVar = {
         "commit": "commit of {}",
+        "join": "join of {}",
         "delete_topic": "delete topic {}",
         "delete_group": "delete group {}",
     }
@@ -80,6 +97,10 @@ class _FaultyLog(FaultyPort):
 
     def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
         return [[message for block in self.read(read_range) for message in block] for read_range in ranges]
+
+    def join(self, group: str, topics: Iterable[str]) -> _FaultyMember:
+        member = self._call("join", self.inner.join, group, topics)
+        return _FaultyMember(member, self.scheduler, group)
 
     def writer(self) -> _FaultyWriter:
         return _FaultyWriter(self.inner.writer(), self.scheduler)

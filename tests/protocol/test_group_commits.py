@@ -10,13 +10,16 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.errors import (
+    GroupInUse,
     NoCommittedOffset,
     PartitionsMismatch,
     PlanMismatch,
     RecreatedTopic,
     ServiceStopped,
     StoreInconsistent,
+    Superseded,
 )
+from sqe_chain.features.every import features_of
 from sqe_chain.flow import Flow
 from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Commit
@@ -114,6 +117,7 @@ def test_start_latest_is_refused_where_outputs_show_that_the_flow_has_run_before
     if start == "latest":
         with pytest.raises(NoCommittedOffset, match="'pass-on/out' holds what the flow has made"):
             again.start()
+        rehearsal.log.end_session("pass-on")
         rehearsal.log.commit("pass-on", {("in", 0): Commit(1, "")})
         again.run_until_caught_up()
         assert values_published(again) == [1, 2], "where somebody has set the offsets"
@@ -142,42 +146,95 @@ def test_start_latest_begins_at_the_end_of_what_was_never_read(before: str) -> N
     assert len(log.records("out")) == there + 1
 
 
-@pytest.mark.parametrize("moved_by", ["rewind", "another program"])
-def test_a_run_that_is_moved_back_while_it_is_idle_stops_and_does_not_undo_it(moved_by: str) -> None:
+def moved(rehearsal: Rehearsal, offset: int) -> None:
+    """What `sqe-chain rewind` does."""
+    mover = rehearsal.start()
+    assert isinstance(mover, Republisher)
+    mover.rewind({("in", 0): offset})
+    mover.leave()
+    rehearsal.service = None
+
+
+@pytest.mark.parametrize("woken", ["while the newer run is alive", "later"])
+def test_a_run_whose_place_a_newer_one_has_taken_commits_nothing_and_ends(woken: str) -> None:
+    rehearsal = rehearsed(passing_on())
+    feed(rehearsal, 1)
+    rehearsal.run_until_caught_up()
+    alive = rehearsal.zombie()
+    feed(rehearsal, 2)
+    rehearsal.run_until_caught_up()
+    if woken == "later":
+        rehearsal.log.end_session("pass-on")
+    before = rehearsal.commits()
+    for _ in range(2):
+        with pytest.raises(Superseded, match="newer run"):
+            alive.wake()
+    assert rehearsal.commits() == before
+    assert values_published(rehearsal) == [1, 2]
+
+
+def test_a_run_whose_session_has_ended_goes_on_if_nobody_came_in_between() -> None:
+    rehearsal = rehearsed(passing_on())
+    feed(rehearsal, 1)
+    rehearsal.run_until_caught_up()
+    rehearsal.log.end_session("pass-on")
+    feed(rehearsal, 2)
+    rehearsal.batch()
+    assert values_published(rehearsal) == [1, 2]
+    with pytest.raises(GroupInUse):
+        rehearsal.log.commit("pass-on", {("in", 0): Commit(0, "")})
+
+
+def test_a_run_that_sleeps_while_the_flow_is_rewound_does_not_undo_that() -> None:
     rehearsal = rehearsed(passing_on())
     feed(rehearsal, 1, 2)
     rehearsal.run_until_caught_up()
     alive = rehearsal.zombie()
-    if moved_by == "rewind":
-        mover = rehearsal.start()
-        assert isinstance(mover, Republisher)
-        mover.rewind({("in", 0): 1})
-        mover.check_moved()
-    else:
-        rehearsal.log.commit("pass-on", {("in", 0): Commit(1, "")})
+    moved(rehearsal, 1)
     rehearsal.clock.jump(RENEW_MS)
-    with pytest.raises(ServiceStopped, match=r"in\[0\] was moved to offset 1"):
+    with pytest.raises(Superseded):
         alive.wake()
-    rehearsal.restart()
     rehearsal.run_until_caught_up()
     assert values_published(rehearsal) == [1, 2, 2]
-    rehearsal.clock.jump(RENEW_MS)
-    assert not rehearsal.batch(), "it has taken notice"
 
 
-def test_a_rewind_reports_that_a_live_run_has_undone_it() -> None:
+def test_a_rewind_is_refused_while_a_run_is_alive_and_waits_for_one_that_was_killed() -> None:
     rehearsal = rehearsed(passing_on())
     feed(rehearsal, 1, 2)
     rehearsal.run_until_caught_up()
-    alive, mover = rehearsal.zombie(), rehearsal.start()
-    assert isinstance(mover, Republisher)
-    alive.wake()
-    mover.rewind({("in", 0): 0})
-    feed(rehearsal, 3)
-    rehearsal.clock.while_waiting = alive.wake
+    alive = rehearsal.zombie()
+    mover = Republisher(rehearsal._environment(None), features_of(rehearsal._environment(None)))
+    before = rehearsal.commits()
     with pytest.raises(ServiceStopped, match="a run is alive"):
-        mover.check_moved()
-    assert rehearsal.commits()["in", 0].offset == 3
+        mover.check_stopped()
+    assert rehearsal.commits() == before
+    feed(rehearsal, 3)
+    assert alive.wake(), "it goes on"
+    rehearsal.clock.while_waiting = lambda: rehearsal.log.end_session("pass-on")
+    mover.check_stopped()
+
+
+def test_when_a_run_has_ended_its_group_takes_commits_of_others() -> None:
+    rehearsal = rehearsed(passing_on())
+    service = rehearsal.start()
+    with pytest.raises(GroupInUse, match="has members"):
+        rehearsal.log.commit("pass-on", {("in", 0): Commit(0, "")})
+    service.leave()
+    rehearsal.log.commit("pass-on", {("in", 0): Commit(0, "")})
+
+
+def test_with_its_first_stage_a_flow_fences_the_runs_that_had_none() -> None:
+    before = rehearsed(passing_on())
+    feed(before, 1, 2)
+    before.run_until_caught_up()
+    sleeping = before.zombie()
+    after = rehearsed(passing_on(stages=True), before.log)
+    after.start()
+    feed(before, 3)
+    with pytest.raises(Superseded):
+        sleeping.wake()
+    after.run_until_caught_up()
+    assert values_published(after) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("start", [None, "latest"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from uuid import uuid4
 
 import pytest
@@ -119,7 +120,7 @@ def test_offsets_of_a_topic_are_not_committed_for_the_one_that_was_created_in_it
     ids = {topic: info.topic_id.hex() for topic, info in log.describe(["again", "same"]).items()}
     commits = {(topic, partition): Commit(7, "") for topic in ids for partition in (0, 1)}
     log.recreate("again", 1)
-    commit(log, "group", commits, ids)
+    commit(log, partial(log.commit, "group"), commits, ids)
     assert log.committed("group", [("again", 0), ("same", 0), ("same", 1)]).keys() == {
         ("same", 0),
         ("same", 1),

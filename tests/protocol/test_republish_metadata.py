@@ -102,6 +102,7 @@ def test_commits_without_marks_or_with_others_are_taken_as_they_are(marks: objec
     del meta["marks"]
     if marks is not None:
         meta["marks"] = marks
+    rehearsal.log.end_session("pass-on")
     rehearsal.log.commit("pass-on", {("in", 0): Commit(1, json.dumps(meta))})
     feed(rehearsal, 5, previous=4)
     rehearsal.restart()

@@ -1,7 +1,7 @@
 """Kafka, through confluent-kafka (librdkafka). No other package imports the driver.
 
 `_settings` lists the properties that exactness depends on. `_reader` has the hot loop of reading, `_writer` that of
-publishing. `_admin` asks about topics and offsets, `_group` commits, `_clients` maps error codes.
+publishing. `_admin` asks about topics and offsets, `_group` and `_member` commit, `_clients` maps error codes.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from sqe_chain.adapters.kafka import _group, _reader, _writer
+from sqe_chain.adapters.kafka import _group, _member, _reader, _writer
 from sqe_chain.adapters.kafka._admin import POOL as ADMINS
 from sqe_chain.adapters.kafka._admin import Admin, admin
 from sqe_chain.adapters.kafka._settings import KafkaSettings, load_config, settings
-from sqe_chain.ports import Bounds, Commit, Log, Message, Range, TopicInfo, TopicPartition, Writer
+from sqe_chain.ports import Bounds, Commit, Log, Membership, Message, Range, TopicInfo, TopicPartition, Writer
 
 __all__ = ["KafkaLog", "load_config"]
 
@@ -100,6 +100,9 @@ class KafkaLog(Log):
         if commits:
             with _group.group_of(self._settings, group) as client:
                 client.commit(commits)
+
+    def join(self, group: str, topics: Iterable[str]) -> Membership:
+        return _member.join(self._settings, group, topics)
 
     def commits_kept_ms(self) -> int:
         """For how long the broker keeps what a group without members has committed; -1: without limit, or unknown."""

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from sqe_chain.adapters.kafka._settings import OAUTH_CB, KafkaSettings, Tokens
-from sqe_chain.errors import ChainError, ConfigurationError, OutputRefused, Unavailable
+from sqe_chain.errors import ChainError, ConfigurationError, GroupInUse, OutputRefused, Unavailable
 
 logger = logging.getLogger("sqe_chain.adapters.kafka")
 
@@ -107,8 +107,9 @@ def error_for(error: KafkaError | KafkaException, doing: str, settings: KafkaSet
     name = error.name()
     text = settings.scrub(f"{doing} on Kafka at {settings.bootstrap} failed: {error.str()} ({name})")
     if name in MEMBERS:
-        return ConfigurationError(
-            f"{text}. The group has members: other consumers use its name. Stop them or rename the flow."
+        return GroupInUse(
+            f"{text}. The group has members: a run of the flow is alive (or was killed a few seconds ago), or other consumers use "
+            "its name. Stop them, or rename the flow."
         )
     if name in REFUSALS:
         return OutputRefused(

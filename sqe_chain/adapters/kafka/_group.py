@@ -20,7 +20,7 @@ from sqe_chain.errors import ChainError
 from sqe_chain.ports import Commit, TopicPartition
 
 _SLICE_S = 0.002
-_RETRY = {
+RETRY = {
     "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "REQUEST_TIMED_OUT",
     "_TIMED_OUT", "_TRANSPORT", "_WAIT_COORD",
 }  # fmt: skip
@@ -61,7 +61,7 @@ class KafkaGroup(KafkaClient):
                 self._check_retry(error.args[0], doing, deadline)
                 slice_s *= 2
                 continue
-            failed = _first_error(answer)
+            failed = first_error(answer)
             if failed is None:
                 return {
                     (offset.topic, offset.partition): Commit(offset.offset, offset.metadata or "")
@@ -89,7 +89,7 @@ class KafkaGroup(KafkaClient):
                 if time.monotonic() > deadline:
                     raise self._no_answer(doing)
             whole, answer = self._replies.pop()
-            failed = whole or _first_error(answer)
+            failed = whole or first_error(answer)
             if failed is None:
                 return
             self._check_retry(failed, doing, deadline)
@@ -115,14 +115,15 @@ class KafkaGroup(KafkaClient):
         """Return if a retry may help and there is time left, else raise."""
         self._serve(0, doing)
         self._faults.raise_refusal()
-        if error.name() not in _RETRY:
+        if error.name() not in RETRY:
             raise error_for(error, doing, self._settings)
         if time.monotonic() > deadline:
             raise self._no_answer(doing)
         time.sleep(_SLICE_S)
 
 
-def _first_error(offsets: Sequence[DriverPartition]) -> KafkaError | None:
+def first_error(offsets: Sequence[DriverPartition]) -> KafkaError | None:
+    """The first error among the partitions of an answer."""
     return next((offset.error for offset in offsets if offset.error is not None), None)
 
 

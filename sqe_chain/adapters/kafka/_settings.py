@@ -150,6 +150,16 @@ READER_TUNING = {
     "fetch.error.backoff.ms": "50",
     "max.poll.interval.ms": "86400000",  # a cached consumer is idle between batches
 }
+MEMBER = {
+    "group.instance.id": "sqe-chain",  # one for all runs of a flow: so a newer one takes the place of an older one
+    "group.protocol": "classic",  # KIP-848 refuses the newer one instead, until the session of the older one has ended
+    "partition.assignment.strategy": "range",
+    "max.poll.interval.ms": "86400000",  # it is polled when something is committed
+}
+MEMBER_TUNING = {
+    "session.timeout.ms": "10000",  # for so long a run that was killed counts as alive
+    "heartbeat.interval.ms": "2000",
+}
 WRITER = {
     "acks": "all",
     "enable.idempotence": "true",

@@ -120,6 +120,8 @@ class Broker:
     topics: dict[str, Topic] = field(default_factory=dict)
     incarnations: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     commits: dict[tuple[str, str, int], Commit] = field(default_factory=dict)
+    members: dict[str, int] = field(default_factory=dict)  # group -> its one member
+    joined: int = 0  # members so far
     transactions: int = 0
     down: bool = False
     block_records: int = 1_000

@@ -19,13 +19,14 @@ from sqe_chain.adapters.memory._broker import (
     check_range,
     system_ms,
 )
-from sqe_chain.errors import ConfigurationError, Unavailable
+from sqe_chain.errors import ConfigurationError, GroupInUse, Superseded, Unavailable
 from sqe_chain.ports import (
     NO_LIMIT,
     Bounds,
     Commit,
     Headers,
     Log,
+    Membership,
     Output,
     Range,
     TopicInfo,
@@ -261,6 +262,7 @@ class MemoryLog(Log):
         """Delete a group's commits, as a broker does after a week without new ones."""
         broker = self._broker
         broker.commits = {key: commit for key, commit in broker.commits.items() if key[0] != group}
+        broker.members.pop(group, None)
 
     def set_commits_kept(self, kept_ms: int) -> None:
         """Set for how long the broker claims to keep commits; it forgets none by itself (`forget`)."""
@@ -352,6 +354,24 @@ class MemoryLog(Log):
         return {key: commits[group, *key] for key in partitions if (group, *key) in commits}
 
     def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
+        if group in self._up().members:
+            raise GroupInUse(
+                f"Committing for group {group} on memory broker {self.name}: the group has members. Stop the run of the flow."
+            )
+        self._store(group, commits)
+
+    def join(self, group: str, topics: Iterable[str]) -> Membership:
+        del topics
+        broker = self._up()
+        broker.joined += 1
+        broker.members[group] = broker.joined
+        return MemoryMember(self, group, broker.joined)
+
+    def end_session(self, group: str) -> None:
+        """Let the session of a group's member end, as that of a run which was killed. For tests."""
+        self._broker.members.pop(group, None)
+
+    def _store(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
         broker = self._up()
         for key, commit in commits.items():
             self._known_partition(key)
@@ -367,6 +387,39 @@ class MemoryLog(Log):
 
     def writer(self) -> MemoryWriter:
         return MemoryWriter(self)
+
+
+class MemoryMember(Membership):
+    """A membership in a group of a `MemoryLog`."""
+
+    def __init__(self, log: MemoryLog, group: str, number: int) -> None:
+        self._log, self._group, self._number = log, group, number
+        self._known: dict[TopicPartition, Commit | None] = {}
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
+        asked = list(partitions)
+        found = self._log.committed(self._group, asked)
+        self._known |= {tp: found.get(tp) for tp in asked}
+        return found
+
+    def commit(self, commits: Mapping[TopicPartition, Commit]) -> None:
+        members = self._log._up().members  # noqa: SLF001 - one module, one subject
+        member = members.get(self._group)
+        if member is None:  # its session has ended
+            stored = self._log.committed(self._group, self._known)
+            if all(self._known[tp] == commit for tp, commit in stored.items()):
+                member = members[self._group] = self._number
+        if member != self._number:
+            raise Superseded(
+                f"flow {self._group!r}: a newer run has joined the group of the flow, and this one no longer commits anything"
+            )
+        self._log._store(self._group, commits)  # noqa: SLF001
+        self._known |= commits
+
+    def leave(self) -> None:
+        members = self._log._broker.members  # noqa: SLF001
+        if members.get(self._group) == self._number:
+            del members[self._group]
 
 
 class MemoryWriter(Writer):

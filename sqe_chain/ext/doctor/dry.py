@@ -21,6 +21,7 @@ from sqe_chain.ports import (
     Home,
     Locations,
     Log,
+    Membership,
     Output,
     Range,
     Rows,
@@ -54,8 +55,24 @@ class _Discarding(Writer):
         """Nothing is open."""
 
 
+class _DryMember(Membership):
+    """A member of no group."""
+
+    def __init__(self, log: DryLog, group: str) -> None:
+        self._log, self._group = log, group
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
+        return self._log.committed(self._group, partitions)
+
+    def commit(self, commits: Mapping[TopicPartition, Commit]) -> None:
+        self._log.commit(self._group, commits)
+
+    def leave(self) -> None:
+        """It has not joined."""
+
+
 class DryLog:
-    """A log whose commits stay here, and whose writers publish nothing; everything else is the log's own.
+    """A log whose commits stay here, which joins no group, and whose writers publish nothing; everything else is the log's own.
 
     Args:
         log: what is read.
@@ -77,6 +94,11 @@ class DryLog:
     def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
         """Keep the commits here."""
         self._commits |= {(group, tp): commit for tp, commit in commits.items()}
+
+    def join(self, group: str, topics: Iterable[str]) -> Membership:
+        """Join nothing: a run that is alive goes on."""
+        del topics
+        return _DryMember(self, group)
 
     def writer(self) -> Writer:
         """A writer that publishes nothing."""

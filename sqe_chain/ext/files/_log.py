@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.files._catalog import Catalog
-from sqe_chain.ports import Bounds, Commit, Log, Message, Range, TopicInfo, TopicPartition, Writer
+from sqe_chain.ports import Bounds, Commit, Log, Membership, Message, Range, TopicInfo, TopicPartition, Writer
 from sqe_chain.ports.files import FileSource, gone
 
 if TYPE_CHECKING:
@@ -56,6 +56,10 @@ class NoLog(Log):
 
     def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
         """There is no log to commit to."""
+
+    def join(self, group: str, topics: Iterable[str]) -> Membership:
+        del topics
+        raise _needed(f"group {group!r}")
 
     def writer(self) -> Writer:
         raise _needed("what is to be published")
@@ -233,6 +237,10 @@ class FilesLog(Log):
         others = set(self._split_partitions(commits)[1])
         if others:
             self.base.commit(group, {tp: commit for tp, commit in commits.items() if tp in others})
+
+    def join(self, group: str, topics: Iterable[str]) -> Membership:
+        # Files have no commits
+        return self.base.join(group, self._split(topics)[1])
 
     def writer(self) -> Writer:
         return self.base.writer()
