@@ -175,6 +175,8 @@ class Republisher:
         taking = None
         if env.flow.timed:
             times, taking = self._times.begin(offsets, stops, bounds, started_ms)
+        if not self._ends or abs(started_ms - self._ends_ms) > RENEW_MS:
+            self._ends, self._ends_ms = output_ends(env, infos), started_ms
         portions = [
             Portion(
                 Range(tp[0], known.topic_id, tp[1], known.offset, stops[tp], known.epoch),
@@ -184,13 +186,14 @@ class Republisher:
                 published=known.again,
                 failed=known.failed,
                 unsure=known.unsure,
+                after=self._letters_end(tp, self._ends),
             )
             for tp, known in self._inputs.items()
             if stops[tp] > known.offset
         ]
         given = Sections.of(self._skip_limit, self._skipped(), taking)
         with env.step(SEAL):
-            self._begin(portions, started_ms, infos, given)
+            self._begin(portions, started_ms, given)
         with env.step(PUBLISH):
             report = self._publish(portions, started_ms, infos, given)
             env.emit(Published(outputs=report.outputs))
@@ -381,11 +384,16 @@ class Republisher:
         """Where a batch ends at most: there, what was seen before the rewind counts as seen again."""
         return {tp: known.again for tp, known in self._inputs.items() if known.offset < known.again}
 
-    def _begin(self, portions: list[Portion], clock_ms: int, infos: Infos, given: Sections) -> None:
+    def _letters_end(self, tp: TopicPartition, ends: Mapping[TopicPartition, int]) -> int:
+        """Where dead-letter records of an input partition are written after, at least; 0: that did not fit into the commit."""
+        flow = self.env.flow
+        if not flow.dead_letters:
+            return -1
+        return ends.get((flow.dead_letter_topic, tp[1] % flow.dead_letter_partitions), 0)
+
+    def _begin(self, portions: list[Portion], clock_ms: int, given: Sections) -> None:
         """Note what the batch is before anything of it is published: see `sqe_chain.protocol.begun`."""
         env, taking = self.env, given.find(Taking)
-        if not self._ends or abs(clock_ms - self._ends_ms) > RENEW_MS:
-            self._ends, self._ends_ms = output_ends(env, infos), clock_ms
         promised = {} if taking is None else taking.watermarks
         for portion in portions:
             tp = portion.read.topic, portion.read.partition
@@ -411,6 +419,7 @@ class Republisher:
                 published=known.again,
                 failed=known.failed,
                 unsure=known.unsure,
+                after=self._letters_end(tp, begun[tp].ends),
             )
             for tp, known in self._inputs.items()
             if tp in begun

@@ -18,7 +18,13 @@ Identity = tuple[int, bytes]
 
 
 def dead_letter(
-    flow: CompiledFlow, origin: Origin, exclusion: Exclusion, number: int = -1, *, unsure: bool = False
+    flow: CompiledFlow,
+    origin: Origin,
+    exclusion: Exclusion,
+    number: int = -1,
+    *,
+    after: int = -1,
+    unsure: bool = False,
 ) -> Output:
     """The record that keeps a skipped input: key and value unchanged, the reason in headers.
 
@@ -27,6 +33,7 @@ def dead_letter(
         origin: the input.
         exclusion: why it is skipped.
         number: of inputs skipped before it in its input partition; -1: its plans list them.
+        after: where its partition of the dead-letter topic ended before its batch was begun; -1: its plans list it.
         unsure: what the flow had read was not known, so this input may be a replay of one that was published.
     """
     message = origin.message
@@ -45,6 +52,8 @@ def dead_letter(
     }
     if number >= 0:
         reasons["sqe-number"] = str(number)
+    if after >= 0:
+        reasons["sqe-after"] = str(after)
     if unsure:
         reasons["sqe-unsure"] = "1"
     reasons |= {"sqe-error": exclusion.error, "sqe-text": exclusion.text}
@@ -64,7 +73,7 @@ class DeadLetter:
         position: its position on the lane; empty where that is not known.
         timestamp_ms: the record's own time, milliseconds since 1970; -1: it had none.
         number: how many dead-letter records of the same input partition the flow had made before; None: an older version made it.
-        after: where its partition of the dead-letter topic ended when its batch was sealed; None: an older version made it.
+        after: where its partition of the dead-letter topic ended before its batch was begun; None: an older version made it.
         unsure: nobody knows whether the input was published before it failed.
     """
 

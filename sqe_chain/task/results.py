@@ -111,6 +111,7 @@ class Portion:
         published: offsets below it were published or skipped before: what fails there now stops the flow. 0: none were.
         failed: inputs of the partition that were skipped before; -1: dead-letter records bear no numbers, since plans list them.
         unsure: what was read before is not known.
+        after: where the partition of its dead-letter records ended before the batch was begun, or earlier; -1: its plans list them.
     """
 
     read: Range
@@ -123,6 +124,7 @@ class Portion:
     published: int = 0
     failed: int = -1
     unsure: bool = False
+    after: int = -1
 
 
 @dataclass(slots=True)

@@ -388,8 +388,9 @@ class SourcePartition:
             self._end.parked.append(ParkedRecord.of(self.tp, origin.message, exclusion, readable=readable))
         if again or exclusion.policy != "dead_letter" or origin.message is None:
             return
-        number = -1 if self._portion.failed < 0 else self._portion.failed + self._end.failed
-        letter = dead_letter(self.flow, origin, exclusion, number, unsure=self._portion.unsure)
+        portion = self._portion
+        number = -1 if portion.failed < 0 else portion.failed + self._end.failed
+        letter = dead_letter(self.flow, origin, exclusion, number, after=portion.after, unsure=portion.unsure)
         self._end.failed += 1
         topic, _, key, value, headers, _ = letter
         size = len(key or b"") + len(value or b"") + headers_size(headers or [])

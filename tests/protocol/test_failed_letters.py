@@ -146,6 +146,27 @@ def test_what_fails_again_stays_open_and_the_others_count() -> None:
     assert cleaning.counted() == WORDS
 
 
+def test_a_late_copy_of_a_record_whose_decision_retention_took_is_not_released_again() -> None:
+    """A run is paused before it writes a dead-letter record. A newer one writes the same, it is released, and deleted in time."""
+    cleaning = Cleaning("bee", feed=False)
+    sender, log = cleaning.sender, cleaning.sender.log
+
+    def meanwhile() -> None:
+        sender.service = None
+        sender.run_until_caught_up()
+        cleaning.corrected().release()
+        assert cleaning.counted() == WORDS
+        end = log.bounds([("clean.dead-letters", 0)])["clean.dead-letters", 0].stable_end
+        log.truncate_before("clean.dead-letters", 0, end)
+        cleaning.code.broken = {"bee"}
+
+    sender.meanwhile(meanwhile, method="publish")
+    cleaning.feed(*WORDS)
+    assert cleaning.statuses() == {"bee": "unsure"}
+    assert cleaning.corrected().release().released == 0
+    assert cleaning.counted() == WORDS
+
+
 def test_discarded_records_never_count() -> None:
     cleaning = Cleaning("bee", "elk").corrected()
     assert cleaning.discard(key="bee") == DiscardResult(1, 1)

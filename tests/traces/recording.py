@@ -10,7 +10,17 @@ from typing import Any, Final
 from sqe_chain.adapters.memory import MemoryLog, MemoryMessage
 from sqe_chain.adapters.memory import MemoryTransaction as Transaction
 from sqe_chain.adapters.memory.store import MemoryStore, PartCopy, StoreCopy
-from sqe_chain.ports import Bounds, Commit, Headers, Output, Range, TopicInfo, TopicPartition, Writer
+from sqe_chain.ports import (
+    Bounds,
+    Commit,
+    Headers,
+    Membership,
+    Output,
+    Range,
+    TopicInfo,
+    TopicPartition,
+    Writer,
+)
 from tests.lab.simulator import Schedule, Simulation, Violation
 
 CALLS_OF_STORES: Final = (
@@ -200,6 +210,28 @@ class RecordedWriter:
         self._inner.close()
 
 
+class RecordedMember(Membership):
+    """A member of a group, whose calls are recorded with its number."""
+
+    def __init__(self, inner: Membership, trace: Trace, number: int) -> None:
+        self._inner, self._trace, self._number = inner, trace, number
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
+        tps = tuple(partitions)
+        found: dict[TopicPartition, Commit] = self._trace.record(
+            "committed to member", (self._number, tps), lambda: self._inner.committed(tps)
+        )
+        return found
+
+    def commit(self, commits: Mapping[TopicPartition, Commit]) -> None:
+        self._trace.record(
+            "commit of member", (self._number, dict(commits)), lambda: self._inner.commit(commits)
+        )
+
+    def leave(self) -> None:
+        self._trace.record("leave", (self._number,), self._inner.leave)
+
+
 class RecordedLog(MemoryLog):
     """A broker in memory whose calls are recorded: those of the port, and those of producers and operators.
 
@@ -211,7 +243,7 @@ class RecordedLog(MemoryLog):
         super().__init__(name)
         self.trace = Trace()
         self._plain = MemoryLog(name)
-        self._transactions = 0
+        self._transactions = self._members = 0
 
     def create_topic(self, topic: str, partitions: int) -> None:
         self.trace.record(
@@ -267,6 +299,14 @@ class RecordedLog(MemoryLog):
 
     def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
         self.trace.record("commit", (group, dict(commits)), lambda: self._plain.commit(group, commits))
+
+    def join(self, group: str, topics: Iterable[str]) -> Membership:
+        self._members += 1
+        names, found = tuple(topics), list[Membership]()
+        self.trace.record(
+            "join", (self._members, group, names), lambda: found.append(self._plain.join(group, names))
+        )
+        return RecordedMember(found[0], self.trace, self._members)
 
     def writer(self) -> Any:
         return RecordedWriter(self._plain, self.trace)

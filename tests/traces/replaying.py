@@ -125,6 +125,7 @@ class BrokerReplay:
         self._admin = Admin(bootstrap)
         self._ids: dict[bytes, bytes] = {}
         self._transactions: dict[int, Producer] = {}
+        self._members: dict[int, tuple[str, Any]] = {}
         self._topics: set[str] = set()
         self._cluster = ""
 
@@ -147,6 +148,8 @@ class BrokerReplay:
         try:
             yield
         finally:
+            for _, member in self._members.values():
+                member.leave()
             for producer in self._transactions.values():
                 producer.abort_transaction(PATIENCE_S)
             self._writer.close()
@@ -178,7 +181,12 @@ class BrokerReplay:
         self._admin.add_partitions(self._prefix + topic, partitions)
 
     def _delete_group(self, _: Call, group: str) -> None:
-        self._log.delete_group(self._prefix + group)
+        """In memory the session of its member ends with it."""
+        for name, member in self._members.values():
+            if name == self._prefix + group:
+                member.driver.unsubscribe()
+        deleted = partial(self._log.delete_group, self._prefix + group)
+        wait_until(lambda: answer_of(deleted) is None, PATIENCE_S)
 
     def _describe(self, call: Call, topics: tuple[str, ...]) -> dict[str, Any]:
         found = self._log.describe([self._prefix + topic for topic in topics])
@@ -236,6 +244,20 @@ class BrokerReplay:
     def _commit(self, _: Call, group: str, commits: dict[tuple[str, int], Any]) -> None:
         named = {(self._prefix + topic, partition): commit for (topic, partition), commit in commits.items()}
         self._log.commit(self._prefix + group, named)
+
+    def _join(self, _: Call, number: int, group: str, topics: tuple[str, ...]) -> None:
+        name = self._prefix + group
+        self._members[number] = name, self._log.join(name, [self._prefix + topic for topic in topics])
+
+    def _committed_to_member(self, _: Call, number: int, tps: tuple[tuple[str, int], ...]) -> dict[Any, Any]:
+        return self._unprefixed(self._members[number][1].committed(self._prefixed(tps)))
+
+    def _commit_of_member(self, _: Call, number: int, commits: dict[tuple[str, int], Any]) -> None:
+        named = {(self._prefix + topic, partition): commit for (topic, partition), commit in commits.items()}
+        self._members[number][1].commit(named)
+
+    def _leave(self, _: Call, number: int) -> None:
+        self._members[number][1].leave()
 
     def _connect(self, _: Call, topics: tuple[str, ...]) -> None:
         self._writer.connect([self._prefix + topic for topic in topics])

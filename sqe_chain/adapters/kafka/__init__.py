@@ -130,7 +130,9 @@ class KafkaLog(Log):
         return self._admin.allowed_in_group(group)
 
     def members(self, group: str) -> list[str]:
-        """Client and host of each program that has joined a group; read its commits before (`committed`).
+        """Client and host of each other program that has joined a group; read its commits before (`committed`).
+
+        A run of the flow joins it, too, if the flow has no stages: that is not meant.
 
         Raises:
             Unavailable, ConfigurationError: as all calls of a `Log`.

@@ -17,7 +17,7 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as DriverPartition
 
 from sqe_chain.adapters.kafka._clients import KafkaClient, Pool, error_for
-from sqe_chain.adapters.kafka._settings import KafkaSettings
+from sqe_chain.adapters.kafka._settings import MEMBER, KafkaSettings
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.ports import NO_LIMIT, Bounds, TopicInfo, TopicPartition
 
@@ -226,7 +226,11 @@ class Admin(KafkaClient):
         """Who has joined a group; see `KafkaLog.members`."""
         described = self._group(group)
         joined = [] if described is None else described.members
-        return sorted(f"{member.client_id} at {member.host.lstrip('/')}" for member in joined)
+        return sorted(
+            f"{member.client_id} at {member.host.lstrip('/')}"
+            for member in joined
+            if member.group_instance_id != MEMBER["group.instance.id"]
+        )
 
     def _group(self, group: str) -> Any:  # noqa: ANN401 - the driver's ConsumerGroupDescription
         """The description of a group, also of one that is not there; None: the user may not see it.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
+from sqe_chain.adapters.memory._log import MemoryMember
 from sqe_chain.engines.task import publish
 from sqe_chain.operations.failed_letters import FailedLetters
 from sqe_chain.operations.processing_letters import process_letters
+from sqe_chain.ports import Commit, TopicPartition
 from sqe_chain.protocol import republish
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.task.dead_letters import DeadLetter, Identity
@@ -80,6 +82,10 @@ def _under_another_name(flow: Any, letters: Any, decision: Decision, described: 
     return type(made)(made.outputs, "", made.failed)
 
 
+def _whoever(member: MemoryMember, commits: Mapping[TopicPartition, Commit]) -> None:
+    member._log._store(member._group, commits)
+
+
 def _as_if_new(*args: Any, **named: Any) -> Portion:
     return Portion(*args, **{**named, "published": 0})
 
@@ -129,6 +135,10 @@ MUTANTS: Final[dict[str, tuple[str, Callable[[], Any]]]] = {
     "relapse": (
         "what was published and fails now is skipped",
         lambda: patch.object(republish, "Portion", _as_if_new),
+    ),
+    "no_fence": (
+        "an older run goes on committing",
+        lambda: patch.object(MemoryMember, "commit", _whoever),
     ),
     "no_numbers": (
         "whether retention took dead-letter records is not looked at",

@@ -66,7 +66,7 @@ class World(System):
             self.operators += [self._operator(f) for _ in range(self._has_work(f) * rng.choice((1, 2)))]
         elif kind < 0.57 and self.operators:
             self._step(rng.choice(self.operators))
-        elif kind < 0.59 and f == "S" and f in self.live:  # paused; another run begins
+        elif kind < 0.59 and f in self.live:  # paused; another run begins
             self._count("zombie")
             self.zombies.append(self.live.pop(f))
         elif kind < 0.62 and self.zombies:
@@ -89,6 +89,9 @@ class World(System):
             self._stop(f)
         elif f in self.live:
             self.live.pop(f).kill()
+        for actor in [actor for actor in self.zombies if actor.flow == f != "S"]:
+            actor.kill()  # the rest of a batch that it has begun would be of its own code
+            self._ended(actor)
         self.version[f] = self.rng.randint(0, LAST)
 
     def _stop(self, f: str) -> None:
