@@ -246,7 +246,7 @@ class Log(Protocol):
         """
 
     def join(self, group: str, topics: Iterable[str]) -> Membership:
-        """Become the one member of a group. Whoever was it before can no longer commit.
+        """Become the one member of a group. The one before can no longer commit.
 
         A member that ends without leaving counts as alive until its session has ended, after some seconds.
 

@@ -1,7 +1,7 @@
-"""The one member of a group: a consumer that reads nothing, and whose membership fences the commits of whoever was it before.
+"""The one member of a group: a consumer that reads nothing, and whose membership fences the commits of older runs.
 
 It joins with the classic protocol and a fixed `group.instance.id` (KIP-345). A second one with that id takes its place at
-once, and the broker refuses what the first one commits. docs/non-obvious.md has what the driver does there.
+once, and the broker refuses what the first one commits. What the driver does there is in docs/non-obvious.md.
 """
 
 from __future__ import annotations
@@ -63,10 +63,12 @@ class KafkaMember(KafkaClient, Membership):
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
         asked = list(partitions)
-        found = self._stored(asked)
-        for tp in asked:
-            self._known[tp] = [found[tp]] if tp in found else []
-        return found
+        commits = self._stored(asked)
+        for tp in (
+            asked
+        ):  # what was known before stays: a run that slept must not take another one's commits for its own
+            self._known.setdefault(tp, [commits[tp]] if tp in commits else [])
+        return commits
 
     def commit(self, commits: Mapping[TopicPartition, Commit]) -> None:
         doing = f"Committing for group {self._group}"
@@ -123,7 +125,7 @@ class KafkaMember(KafkaClient, Membership):
         """Somebody else joins, or a topic has got partitions: the driver joins again as the same member."""
 
     def _on_lost(self, driver: Consumer, _: Sequence[DriverPartition]) -> None:
-        """The session has ended. The driver would join again by itself, whoever has committed in between."""
+        """The session has ended. The driver would join again by itself, even if another run has committed in between."""
         self._usable = False
         with suppress(KafkaException):
             driver.unsubscribe()

@@ -398,9 +398,9 @@ class MemoryMember(Membership):
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
         asked = list(partitions)
-        found = self._log.committed(self._group, asked)
-        self._known |= {tp: found.get(tp) for tp in asked}
-        return found
+        commits = self._log.committed(self._group, asked)
+        self._known = {tp: commits.get(tp) for tp in asked} | self._known
+        return commits
 
     def commit(self, commits: Mapping[TopicPartition, Commit]) -> None:
         members = self._log._up().members  # noqa: SLF001 - one module, one subject

@@ -24,8 +24,6 @@ _REST: Final = 4
 """Rounds without work after which a world rests."""
 _ROUNDS: Final = 400
 """Rounds in which a world comes to rest. Readers of one record a batch, behind a republisher that was rewound often, need a hundred."""
-_MOVED: Final = "was moved to offset"
-"""Of a republisher that stops because it was rewound by somebody else: started again, it goes on from there."""
 
 
 class Wrong(AssertionError):
@@ -201,10 +199,6 @@ class Run:
         try:
             return service.batch()
         except (Crash, Superseded, Unavailable):
-            service.service = None
-        except ServiceStopped as error:
-            if _MOVED not in str(error):
-                raise
             service.service = None
         return True
 

@@ -82,7 +82,7 @@ def _under_another_name(flow: Any, letters: Any, decision: Decision, described: 
     return type(made)(made.outputs, "", made.failed)
 
 
-def _whoever(member: MemoryMember, commits: Mapping[TopicPartition, Commit]) -> None:
+def _any_run(member: MemoryMember, commits: Mapping[TopicPartition, Commit]) -> None:
     member._log._store(member._group, commits)
 
 
@@ -138,7 +138,7 @@ MUTANTS: Final[dict[str, tuple[str, Callable[[], Any]]]] = {
     ),
     "no_fence": (
         "an older run goes on committing",
-        lambda: patch.object(MemoryMember, "commit", _whoever),
+        lambda: patch.object(MemoryMember, "commit", _any_run),
     ),
     "no_numbers": (
         "whether retention took dead-letter records is not looked at",

@@ -61,6 +61,7 @@ class WriteChecks(Invariants):
 
     Attributes:
         table: checks the world's table; None: it has none.
+        members: group -> who joined it last; not of groups that have lost their commits, where the first run that wakes goes on.
         outputs_repeat: whether repeated outputs must have equal content; not after a whole store was rolled back.
     """
 
@@ -68,7 +69,7 @@ class WriteChecks(Invariants):
         self, world: World, log: MemoryLog, flow: CompiledFlow, model: Model, table: TableAudit | None = None
     ) -> None:
         super().__init__()
-        self.outputs_repeat = True
+        self.outputs_repeat, self.members = True, dict[str, object]()
         self._world = world
         self._log = log
         self._flow = flow
@@ -103,6 +104,7 @@ class WriteChecks(Invariants):
 
     def on_write(self, call: PortCall, answer: Any) -> None:
         """Check a write that took effect; see `sqe_chain.testing.faults.Watch`."""
+        self._on_member(call, answer)
         if call.of == "table":
             if self.table is not None and call.name == "commit":
                 self.table.on_commit(call.args[1].after)
@@ -119,6 +121,17 @@ class WriteChecks(Invariants):
                 self._on_home(call.port, call.args[0], answer)
         elif call.name == "commit" and call.args[0] == "totals":
             self._on_commit(call.args[1])
+
+    def _on_member(self, call: PortCall, answer: Any) -> None:
+        """Of the runs without stages that have joined a group, only the newest one commits."""
+        if call.of != "broker":
+            return
+        group = call.args[0]
+        if call.name == "join":
+            self.members[group] = answer
+        elif call.name == "commit" and group in self.members:
+            newest = call.port is self.members[group]
+            self.require("one writer", newest, f"an older run has committed for {group}: {call.args[1]}")
 
     # ------------------------------------------------------------------ plans
 

@@ -264,6 +264,7 @@ class SimulatedSystem:
     def _do_forget(self, group: str) -> None:
         """A group's offsets are deleted; its service starts from the beginning again."""
         self.log.forget(group)
+        self.invariants.members.pop(group, None)
         self.fired["offsets forgotten"] += 1
         self.services[group].service = None
 
@@ -284,6 +285,7 @@ class SimulatedSystem:
         else:
             for group in ("hop1", "hop2"):
                 self.log.forget(group)
+                self.invariants.members.pop(group, None)
                 self.services[group].service = None
                 self.zombies[group].clear()
 

@@ -108,6 +108,7 @@ MADE_ELSEWHERE = {
     "TableAltered": "tests/contract/test_table_intruders.py",
     "TableInconsistent": "tests/protocol/test_tables.py",
     "OverwriteUnderWay": "tests/protocol/test_overwrites_that_stop.py",
+    "GroupInUse": "has no commands; tests/protocol/test_group_commits.py",
     "ConfigurationError": "has no commands",
     "FlowError": "has no commands",
     "DeadLettersLost": "tests/protocol/test_begun_batches.py",

@@ -14,12 +14,12 @@ from confluent_kafka import KafkaError, KafkaException
 
 from sqe_chain.adapters.kafka import _group, _reader, _writer
 from sqe_chain.adapters.kafka._admin import Admin
-from sqe_chain.adapters.kafka._clients import CONFIGURATION, REFUSALS
+from sqe_chain.adapters.kafka._clients import CONFIGURATION, MEMBERS, REFUSALS
 from sqe_chain.adapters.kafka._group import KafkaGroup
 from sqe_chain.adapters.kafka._reader import POOL as READERS
 from sqe_chain.adapters.kafka._reader import KafkaReader, read
 from sqe_chain.adapters.kafka._settings import settings
-from sqe_chain.errors import ChainError, ConfigurationError, OutputRefused, Unavailable
+from sqe_chain.errors import ChainError, ConfigurationError, GroupInUse, OutputRefused, Unavailable
 from sqe_chain.ports import Commit, Range, TopicInfo
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def test_of_a_report_of_delivery(writer: Writer, name: str) -> None:
     wanted = (
         OutputRefused if name in REFUSALS else ConfigurationError if name in CONFIGURATION else Unavailable
     )
-    assert type(caught.value) is wanted
+    assert type(caught.value) is (GroupInUse if name in MEMBERS else wanted)
 
 
 @pytest.mark.parametrize("name", sorted(REFUSALS))
