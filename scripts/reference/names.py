@@ -80,6 +80,7 @@ BRIEF: dict[str, tuple[str, ...]] = {
         *("MemoryStore", "Zombie", "SteppingClock", "ValueChanged", "Crash", "Proof", "Finding"),
     ),
     "sqe_chain.testing.strategies": ("topics", "links", "chains", "envelopes", "feeds", "schedules"),
+    "sqe_chain.testing.contracts": ("StoreContract", "LogContract", "CodecContract", "StageContract"),
     "sqe_chain.chain": ("read_lane", "written_lane", "root_position", "next_position", "stored_epoch"),
     "sqe_chain.envelope.replays": ("PartitionMarks", "process_id", "read_sqe_key", "murmur_hash_64a"),
     "sqe_chain.envelope.carrier": ("in_headers",),

@@ -6,20 +6,15 @@ flow uses all three, and crashes around every call to broker and store.
 
 from __future__ import annotations
 
-import shutil
-import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import invalidate_caches
 from pathlib import Path
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
-from sqe_chain import wings
 from sqe_chain.adapters import open_store
-from sqe_chain.codecs import registry
 from sqe_chain.errors import ConfigurationError, FlowError
 from sqe_chain.flow import Flow, kinds
 from sqe_chain.plans.events import When
@@ -27,9 +22,7 @@ from sqe_chain.runtime.states import states
 from sqe_chain.stages import Dropped, RecordKind, StageKind, Tumbling
 from sqe_chain.stages.root_replays import RootsKind
 from sqe_chain.testing import Rehearsal
-
-PACKAGES = Path(__file__).parents[1] / "plugins"
-MODULES = ("keep_first", "folder_store", "pipes_codec")
+from tests.support.plugins import MODULES, PACKAGES, install
 
 
 @dataclass
@@ -40,35 +33,8 @@ class Report:
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    site = tmp_path / "site-packages"
-    for module in MODULES:
-        package = PACKAGES / module
-        project = tomllib.loads((package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        info = site / f"{module}-{project['version']}.dist-info"
-        info.mkdir(parents=True)
-        shutil.copy(package / f"{module}.py", site)
-        (info / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n",
-            encoding="utf-8",
-        )
-        points = [
-            f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in found.items())
-            for group, found in project["entry-points"].items()
-        ]
-        (info / "entry_points.txt").write_text("\n".join(points), encoding="utf-8")
-    monkeypatch.syspath_prepend(str(site))
-    forget_installed()
-    yield
-    for module in MODULES:
-        sys.modules.pop(module, None)
-    monkeypatch.undo()
-    forget_installed()
-
-
-def forget_installed() -> None:
-    invalidate_caches()
-    wings.installed.cache_clear()
-    registry._default.cache_clear()
+    with install(tmp_path, monkeypatch):
+        yield
 
 
 def add(total: Int64Value, report: Report) -> None:

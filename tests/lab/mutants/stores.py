@@ -16,7 +16,7 @@ MUTANTS: Final = (
                 "stored.home == before", "(stored.home and stored.home.epoch) == (before and before.epoch)"
             ),
         ),
-        killed_by="test_state_store::test_a_home_that_differs_in_any_field_is_not_replaced[memory-run_id]",
+        killed_by="test_state_store::TestMemory::test_a_home_that_differs_in_any_field_is_not_replaced[run_id]",
     ),
     mutant(
         "memory compares no run ids of headers",
@@ -27,7 +27,7 @@ MUTANTS: Final = (
                 "stored.header != before and (not stored.header or not before or stored.header.plan_id != before.plan_id or (stored.header.cursor != before.cursor))",
             ),
         ),
-        killed_by="test_state_store::test_a_header_that_differs_in_any_field_refuses_rows[memory-None-run_id]",
+        killed_by="test_state_store::TestMemory::test_a_header_that_differs_in_any_field_refuses_rows[None-run_id]",
         schedules=200,
     ),
     mutant(
@@ -39,19 +39,19 @@ MUTANTS: Final = (
                 "if stored.header != before:\n    stored.states.update(((key, state) for key, state in rows if state is not None))",
             ),
         ),
-        killed_by="test_state_store::test_a_header_that_differs_in_any_field_refuses_rows[memory-None-run_id]",
+        killed_by="test_state_store::TestMemory::test_a_header_that_differs_in_any_field_refuses_rows[None-run_id]",
         schedules=200,
     ),
     mutant(
         "memory drops the oldest plan that is to be kept",
         ("MemoryStore._set_home", replace("number < drop_below", "number <= drop_below")),
-        killed_by="test_state_store::test_plans_are_dropped_by_number_and_not_by_text[memory]",
+        killed_by="test_state_store::TestMemory::test_plans_are_dropped_by_number_and_not_by_text",
         schedules=200,
     ),
     mutant(
         "memory replaces locations by equally old ones",
         ("MemoryStore._set_locations", replace("current.age < after.age", "current.age <= after.age")),
-        killed_by="test_state_store::test_locations_never_go_back[memory]",
+        killed_by="test_state_store::TestMemory::test_locations_never_go_back",
     ),
     mutant(
         "SQLite compares before it has the write lock",
@@ -59,7 +59,7 @@ MUTANTS: Final = (
             "SqliteFile.transaction",
             replace("'BEGIN IMMEDIATE' if write else 'BEGIN'", "'BEGIN' if write else 'BEGIN'"),
         ),
-        killed_by="test_state_store::test_competitors_never_win_together[sqlite]",
+        killed_by="test_state_store::TestSqlite::test_competitors_never_win_together",
     ),
     mutant(
         "SQLite acknowledges what is not on disk",
@@ -81,12 +81,12 @@ MUTANTS: Final = (
                 "current != before and (current is None or before is None or current.epoch != before.epoch)",
             ),
         ),
-        killed_by="test_state_store::test_a_header_that_differs_in_any_field_refuses_rows[sqlite-None-run_id]",
+        killed_by="test_state_store::TestSqlite::test_a_header_that_differs_in_any_field_refuses_rows[None-run_id]",
     ),
     mutant(
         "SQLite drops the oldest plan that is to be kept",
         ("SqliteStore._set_home", text("AND number <", "AND number <=")),
-        killed_by="test_state_store::test_plans_are_dropped_by_number_and_not_by_text[sqlite]",
+        killed_by="test_state_store::TestSqlite::test_plans_are_dropped_by_number_and_not_by_text",
     ),
     mutant(
         "SQLite sets the heartbeat back with the home record",
@@ -94,7 +94,7 @@ MUTANTS: Final = (
             "SqliteStore._set_home",
             replace("(flow, beat, *home_values(after))", "(flow, 0, *home_values(after))"),
         ),
-        killed_by="test_state_store::test_a_new_claim_keeps_the_heartbeat_counter[sqlite]",
+        killed_by="test_state_store::TestSqlite::test_a_new_claim_keeps_the_heartbeat_counter",
     ),
     mutant(
         "Redis reads the header before the states alone",
@@ -123,13 +123,13 @@ MUTANTS: Final = (
             "scripts:_record",
             text("record, first)\n  for i = 1, #fields do", "record, first)\n  for i = 1, #fields - 1 do"),
         ),
-        killed_by="test_state_store::test_a_header_that_differs_in_any_field_refuses_rows[redis-None-cursor]",
+        killed_by="test_state_store::TestRedis::test_a_header_that_differs_in_any_field_refuses_rows[None-cursor]",
         servers=True,
     ),
     mutant(
         "Redis drops the oldest plan that is to be kept",
         ("SET_HOME", text(" if number <", " if number <=")),
-        killed_by="test_state_store::test_plans_are_dropped_by_number_and_not_by_text[redis]",
+        killed_by="test_state_store::TestRedis::test_plans_are_dropped_by_number_and_not_by_text",
         servers=True,
     ),
     mutant(
@@ -141,7 +141,7 @@ MUTANTS: Final = (
                 "local current = read_record(KEYS[1])\nreplace(KEYS[1], 6",
             ),
         ),
-        killed_by="test_state_store::test_a_home_that_differs_in_any_field_is_not_replaced[redis-run_id]",
+        killed_by="test_state_store::TestRedis::test_a_home_that_differs_in_any_field_is_not_replaced[run_id]",
         servers=True,
     ),
     mutant(
@@ -185,7 +185,7 @@ MUTANTS: Final = (
                 "f'DELETE FROM {flows} WHERE {_FLOW} AND plan_number <= ?'",
             ),
         ),
-        killed_by="test_state_store::test_plans_are_dropped_by_number_and_not_by_text[cassandra]",
+        killed_by="test_state_store::TestCassandra::test_plans_are_dropped_by_number_and_not_by_text",
         servers=True,
     ),
     mutant(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import marshal
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple
@@ -15,15 +16,17 @@ from sqe_chain.adapters import Address
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import Header, Home, Location, Locations, Rows, ViewKind, Views
 
+_NAME = re.compile(r"[A-Za-z0-9._-]+").fullmatch
+
 
 class FolderStore:
     """A `StateStore` in files of this machine. Every step takes a lock, and replaces one file as a whole."""
 
-    max_bytes = max_key_bytes = max_state_bytes = max_plan_bytes = 1 << 24
+    max_key_bytes = max_state_bytes = max_plan_bytes = 1 << 24
     views: frozenset[ViewKind] = frozenset()
 
-    def __init__(self, folder: Path, max_rows: int) -> None:
-        self.max_rows = max_rows
+    def __init__(self, folder: Path, max_rows: int, max_bytes: int) -> None:
+        self.max_rows, self.max_bytes = max_rows, max_bytes
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -46,9 +49,9 @@ class FolderStore:
             found, beat, plans = self._load_home(flow)
             if found != before:
                 return found
-            plans = {number: kept for number, kept in plans.items() if number >= drop_below}
             if plan is not None:
                 plans[after.number] = plan
+            plans = {number: kept for number, kept in plans.items() if number >= drop_below}
             self._save(self._home(flow), (astuple(after), beat, plans))
             return after
 
@@ -102,6 +105,9 @@ class FolderStore:
         rows: Rows,
         views: Views | None = None,
     ) -> Header | None:
+        size = sum(len(key) + len(state or b"") for key, state in rows)
+        if len(rows) > self.max_rows or (len(rows) > 1 and size > self.max_bytes):
+            raise ValueError(f"{len(rows)} rows of {size} bytes; write in chunks")
         with self._locked():
             header, standing = self._load_cell(flow, stage, part)
             if header != before:
@@ -121,7 +127,11 @@ class FolderStore:
 
     def set_locations(self, flow: str, after: Locations) -> Locations | None:
         if not after.stages:
-            raise ValueError("locations of no stage")
+            raise ValueError("locations without stages")
+        if after.number < 0:
+            raise ValueError(f"locations at plan {after.number}, before 0")
+        for stage in after.stages:
+            _checked(stage)
         with self._locked():
             found = self.locations(flow)
             if found is not None and found.age >= after.age:
@@ -142,13 +152,13 @@ class FolderStore:
         """Nothing is open between calls."""
 
     def _home(self, flow: str) -> Path:
-        return self._folder / flow / "home"
+        return self._folder / _checked(flow) / "home"
 
     def _locations(self, flow: str) -> Path:
-        return self._folder / flow / "locations"
+        return self._folder / _checked(flow) / "locations"
 
     def _cell(self, flow: str, stage: str, part: int) -> Path:
-        return self._folder / flow / f"cell-{stage}-{part}"
+        return self._folder / _checked(flow) / f"cell-{_checked(stage)}-{part}"
 
     def _load_home(self, flow: str) -> tuple[Home | None, int, dict[int, bytes]]:
         home, beat, plans = self._load(self._home(flow)) or (None, 0, {})
@@ -179,10 +189,18 @@ class FolderStore:
             yield
 
 
+def _checked(name: str) -> str:
+    if not _NAME(name):
+        raise ValueError(f"the name {name!r} is made of letters, digits, '.', '_' and '-' only")
+    return name
+
+
 def open_address(address: Address) -> FolderStore:
     """The store at an address."""
     if not address.path:
         raise ConfigurationError("folder:// needs a path: folder:///some/where")
-    store = FolderStore(Path(address.path), address.whole("max_rows", 1_000))
+    store = FolderStore(
+        Path(address.path), address.whole("max_rows", 20_000), address.whole("max_bytes", 1 << 24)
+    )
     address.finish()
     return store

@@ -1,4 +1,4 @@
-"""One competitor of the races in test_state_store.py: in a thread, or as a separate process.
+"""One competitor of the races for a store: in a thread, or as a separate process.
 
 As a program: ``compete.py URL FLOW NAME ROUNDS``; it prints "ready", waits for a line, competes, and
 prints how many claims and how many increments it won.

@@ -1,0 +1,49 @@
+"""Goal: an author outside can run the shipped contracts on a store and a codec of their own, and finds what is wrong with it.
+
+The packages of tests/plugins are such: they are installed, and know nothing of these tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sqe_chain.codecs import Codec, codec_named
+from sqe_chain.testing.contracts import CodecContract, StoreContract
+from tests.support.plugins import install
+
+
+@dataclass
+class Report:
+    robot: str = ""
+    screws: int = 0
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with install(tmp_path, monkeypatch):
+        yield
+
+
+class TestFolderStore(StoreContract):
+    @pytest.fixture
+    def url(self, installed: None, tmp_path: Path) -> str:
+        return f"folder://{tmp_path}/states"
+
+
+class TestPipes(CodecContract):
+    topics = ("reports", "reports.checked")
+
+    @pytest.fixture
+    def codec(self, installed: None) -> Codec[Any]:
+        make: Any = codec_named("pipes")
+        codec: Codec[Any] = make(Report, separators={"reports": ";"})
+        return codec
+
+    @pytest.fixture
+    def values(self) -> list[Any]:
+        return [Report("a", 1), Report("ü", -(2**70)), Report()]
