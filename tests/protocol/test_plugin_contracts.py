@@ -5,7 +5,7 @@ The packages of tests/plugins are such: they are installed, and know nothing of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from sqe_chain.codecs import Codec, codec_named
-from sqe_chain.testing.contracts import CodecContract, StoreContract
+from sqe_chain.flow import Stream
+from sqe_chain.stages import Tumbling
+from sqe_chain.testing.contracts import CodecContract, StageContract, StoreContract
 from tests.support.plugins import install
 
 
@@ -47,3 +49,27 @@ class TestPipes(CodecContract):
     @pytest.fixture
     def values(self) -> list[Any]:
         return [Report("a", 1), Report("ü", -(2**70)), Report()]
+
+
+def name_of(report: Report) -> str:
+    return report.robot
+
+
+class TestKeepFirst(StageContract):
+    @pytest.fixture
+    def declare(self) -> Callable[[Stream[Any]], Stream[Any]]:
+        return lambda stream: stream.stage("first", "keep-first", key=name_of, count=2)
+
+    @pytest.fixture
+    def inputs(self) -> Sequence[tuple[str, Any]]:
+        return [(robot, Report(robot, 1 << number)) for number, robot in enumerate("aabbbacc")]
+
+
+class TestDistinct(TestKeepFirst):
+    """A kind of sqe-chain itself, which works on blocks. Its rows name topics by their ids."""
+
+    rows_differ = True
+
+    @pytest.fixture
+    def declare(self) -> Callable[[Stream[Any]], Stream[Any]]:
+        return lambda stream: stream.stage("once", "distinct", key=name_of, windows=Tumbling(3_600_000))

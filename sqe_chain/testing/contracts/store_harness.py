@@ -1,4 +1,4 @@
-"""What the rules of stores need to know of the store that they are asked of: its address, and what it can notice and show."""
+"""What the rules of stores need to know of a store: its address, and what it can notice and show."""
 
 from __future__ import annotations
 

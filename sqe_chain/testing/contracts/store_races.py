@@ -52,7 +52,7 @@ class SharedRules(StoreHarness):
 
     def test_random_calls_agree_with_a_model(self, store: StateStore) -> None:
         run_state_machine_as_test(
-            type("AgainstThisStore", (AgainstModel,), {"store": store}),
+            type("AgainstThisStore", (_AgainstModel,), {"store": store}),
             settings=settings(
                 max_examples=30,
                 stateful_step_count=25,
@@ -116,7 +116,7 @@ _HEADERS = st.builds(
 )  # fmt: skip
 
 
-class AgainstModel(RuleBasedStateMachine):
+class _AgainstModel(RuleBasedStateMachine):
     """Random calls to a store, each compared with a model in a dictionary."""
 
     store: StateStore
