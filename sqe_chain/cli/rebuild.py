@@ -25,7 +25,6 @@ from sqe_chain.operations.announcement import Announcement, stages_to_announce
 from sqe_chain.operations.rebuild import Rebuild
 from sqe_chain.ports import TopicPartition
 from sqe_chain.protocol.republish import Republisher
-from sqe_chain.protocol.services import features_of
 from sqe_chain.runtime.launching import Prepared
 
 To = Mapping[TopicPartition, int] | int | None
@@ -141,7 +140,7 @@ def _fold_again(prepared: Prepared, to: To, *, republish: bool = False, resume: 
 
 
 def _move(prepared: Prepared, to: Mapping[TopicPartition, int] | int) -> str:
-    service = Republisher(prepared.env, features_of(prepared.env))
+    service = Republisher(prepared.env)
     if not prepared.env.settings.once.takeover:
         service.check_stopped()
     try:

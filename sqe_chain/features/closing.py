@@ -12,13 +12,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Self
 
 from sqe_chain.errors import START_OVER, ConfigurationError, NotCaughtUp, ServiceStopped
-from sqe_chain.features.event_times import CaughtUp, EventTime, KnownTimes, Taken, progress_of
+from sqe_chain.features.decision import BatchDecision, CaughtUp, Taken
+from sqe_chain.features.event_times import EventTime, KnownTimes, progress_of
 from sqe_chain.features.events import WindowsClosed
 from sqe_chain.features.idle import IdleWriters
+from sqe_chain.features.observing import BatchObserver
 from sqe_chain.features.rebuilding import Rebuilding, silent_limits
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.plans.feature import Feature, Look, Offsets, Part
+from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.layout import by_name, by_partition
+from sqe_chain.plans.look import Look, Offsets
 from sqe_chain.plans.plan import Plan, Section, left_by
 from sqe_chain.plans.results import BatchResult
 from sqe_chain.ports import Bounds, TopicPartition
@@ -136,64 +139,41 @@ class Closes(Section):
         )
 
 
-class ClosingWindows(Feature):
-    """Windows that are closed at the end of finite input, in the steps of a run."""
+def closing_limits(last: Plan) -> Offsets | None:
+    """Up to where the next batch may read: to where windows were closed before, and are to be closed again. None: nowhere."""
+    due = Closes.of(last).due()
+    return None if due is None else {tp: max(at, due.get(tp, 0)) for tp, at in last.next_offsets().items()}
 
-    name = Closes.name
 
-    @property
-    def declared(self) -> bool:
-        """The flow has windows."""
-        return any(stage.traits.windowed for stage in self.env.flow.stages)
+def close_now(env: Environment, last: Plan, decision: BatchDecision, look: Look) -> BatchDecision | None:
+    """Step 3 at the end of a finite input: all windows are closed. None: there is nothing to close.
 
-    def limits(self, last: Plan) -> Offsets | None:
-        """Up to where they were closed before."""
-        due = self._due(last)
-        return (
-            None if due is None else {tp: max(at, due.get(tp, 0)) for tp, at in last.next_offsets().items()}
-        )
+    Raises:
+        NotCaughtUp: more is expected.
+        ServiceStopped: they have been closed too often.
+    """
+    offsets, known = last.next_offsets(), KnownTimes.after(last)
+    # Looked at again: what was passed on some time ago proves nothing of what republishers have to read now.
+    idle = IdleWriters(env).find(
+        known, offsets, look.bounds, decision.clock_ms, EventTime.of(last).seen, at_end=True
+    )
+    return closing_part(env.flow, last, decision, look.bounds, idle)
 
-    def cut(self, last: Plan, part: Part, look: Look) -> Part | None:
-        """They are closed at the end of the input, and again where that was done before."""
-        if look.final:
-            return self._closing(last, part, look)
-        limits, offsets = self.limits(last), last.next_offsets()
-        if limits is None or limits != offsets:
-            return part
-        closes = Closes.of(last)
-        return replace(part, silent=closes.silent, due=True).noting(closes.again())
 
-    def _due(self, last: Plan) -> dict[TopicPartition, int] | None:
-        """See `Closes.due`; None while the flow is folded again, unless receivers have heard of the next one."""
-        closes = Closes.of(last)
-        return closes.due() if self.env.role.refold is None or closes.silent else None
+def closed_after(last: Plan, decision: BatchDecision) -> Closes | None:
+    """Each time that all windows were closed, after a batch that closes them; None: this one does not."""
+    closing, before = decision.closing, Closes.of(last)
+    if closing is None:
+        return None
+    return before.with_done() if before.pending else before.with_new(closing.event_ms, decision.stops)
 
-    def _closing(self, last: Plan, part: Part, look: Look) -> Part | None:
-        offsets, known = last.next_offsets(), KnownTimes.after(last)
-        # Looked at again: what was passed on some time ago proves nothing of what republishers have to read now.
-        idle = IdleWriters(self.env).find(
-            known, offsets, look.bounds, part.clock_ms, EventTime.of(last).seen, at_end=True
-        )
-        return closing_part(self.env.flow, last, part, look.bounds, idle)
 
-    def cut_again(self, plan: Plan, before: Plan, part: Part) -> Part:
-        closes = Closes.of(plan)
-        return part.noting(closes.last()) if closes.done > Closes.of(before).done else part
+class ClosingReports(BatchObserver):
+    """Reports that windows were closed."""
 
-    def begin(self, before: Plan, part: Part) -> Closing | None:  # noqa: ARG002 - see `Feature`
-        return part.notes.find(Closing)
-
-    def after(self, last: Plan, part: Part, report: Report) -> Closes | None:  # noqa: ARG002 - see `Feature`
-        """Each time that all windows were closed."""
-        closing, before = part.notes.find(Closing), Closes.of(last)
-        if closing is None:
-            return None
-        return before.with_done() if before.pending else before.with_new(closing.event_ms, part.stops)
-
-    def committed(self, plan: Plan, part: Part, report: Report, result: BatchResult) -> None:  # noqa: ARG002 - see `Feature`
-        closing = part.notes.find(Closing)
-        if closing is not None:
-            self.env.emit(WindowsClosed(plan.number, result.outputs, closing.event_ms))
+    def committed(self, plan: Plan, decision: BatchDecision, report: Report, result: BatchResult) -> None:  # noqa: ARG002 - see `BatchObserver`
+        if decision.closing is not None:
+            self.env.emit(WindowsClosed(plan.number, result.outputs, decision.closing.event_ms))
 
 
 def check_closes(flow: CompiledFlow) -> None:
@@ -211,16 +191,16 @@ def check_closes(flow: CompiledFlow) -> None:
 def closing_part(
     flow: CompiledFlow,
     last: Plan,
-    part: Part,
+    decision: BatchDecision,
     bounds: Mapping[TopicPartition, Bounds],
     caught_up: CaughtUp,
-) -> Part | None:
-    """The part of a batch that closes all windows; None when nothing has been read since they were closed last, or ever.
+) -> BatchDecision | None:
+    """The decision of a batch that closes all windows; None when nothing has been read since they were closed last, or ever.
 
     Args:
         flow: the flow.
         last: the last plan; everything that it could release is released.
-        part: what the next batch would read.
+        decision: what the next batch would read.
         bounds: of the input partitions.
         caught_up: where everything is read, and who is not waited for at the end of the input.
 
@@ -234,9 +214,11 @@ def closing_part(
             f"flow {flow.name!r}: its windows cannot be closed, because after a rebuild not all is read again that it had read "
             "before; nothing was closed. Start it until it has caught up"
         )
-    progress = progress_of(KnownTimes.after(last).all_at(offsets, caught_up, part.clock_ms, for_good=True))
+    progress = progress_of(
+        KnownTimes.after(last).all_at(offsets, caught_up, decision.clock_ms, for_good=True)
+    )
     expected = next((partition for partition in progress if partition.waited_for), None)
-    if expected is not None or part.reads or EventTime.of(last).waiting:
+    if expected is not None or decision.reads or EventTime.of(last).waiting:
         raise NotCaughtUp(
             f"flow {flow.name!r}: its windows cannot be closed, because {_why(expected, offsets, bounds)}; nothing was closed. Start it "
             "again when all is there"
@@ -251,8 +233,9 @@ def closing_part(
             f"heartbeats; or {START_OVER}"
         )
     ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
-    part = replace(part, ranges=ranges, clock_ms=0, due=True)
-    return part.noting(Closing(closes.done + 1, max(times_ms)), Taken(EventTime.of(last).frontier, caught_up))
+    closing, taken = Closing(closes.done + 1, max(times_ms)), Taken(EventTime.of(last).frontier, caught_up)
+    # Clock 0: nothing of it may depend on when that is.
+    return replace(decision, ranges=ranges, clock_ms=0, due=True, closing=closing, taken=taken)
 
 
 def _why(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import ClassVar, Final
+from typing import Final
 
 from sqe_chain.errors import ChainError
+from sqe_chain.features.observing import BatchObserver
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Environment
-from sqe_chain.plans.feature import Feature, Infos
 from sqe_chain.plans.inputs import parse_metadata
+from sqe_chain.plans.look import Infos
 from sqe_chain.plans.plan import Plan
 
 RENEW_MS: Final = 3_600_000
@@ -21,21 +22,14 @@ def replay_group(flow: str) -> str:
     return f"{flow}.dead-letters-replay"
 
 
-class DeadLetterCommits(Feature):
+class DeadLetterCommits(BatchObserver):
     """Makes the commits of dead-letter replays again, as long as the flow's service runs."""
-
-    name: ClassVar[str] = "dead-letters"
 
     def __init__(self, env: Environment) -> None:
         super().__init__(env)
         self._renewed_ms = env.clock.now_ms()
 
-    @property
-    def declared(self) -> bool:
-        """The flow has dead-letter records, and is not folded again."""
-        return self.env.flow.dead_letters and self.env.role.refold is None
-
-    def looked(self, last: Plan | None, infos: Infos) -> None:  # noqa: ARG002 - see `Feature`
+    def looked(self, last: Plan | None, infos: Infos) -> None:  # noqa: ARG002 - see `BatchObserver`
         """Make them again, if the last time is `RENEW_MS` ago. A broker that does not answer or forbids it is not waited for."""
         env, now_ms = self.env, self.env.clock.now_ms()
         if abs(now_ms - self._renewed_ms) <= RENEW_MS:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Self
 
+from sqe_chain.features.decision import BatchDecision, CaughtUp
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.plans.feature import Part
 from sqe_chain.plans.layout import by_name, by_partition
 from sqe_chain.plans.plan import Plan, PlannedRange, Section, left_by
 from sqe_chain.ports import TopicPartition
@@ -16,8 +16,6 @@ from sqe_chain.task.event_times import EventTimes, Stated, TimesRecord, with_rou
 from sqe_chain.task.frontier import Frontier, PartitionProgress, frontier_of, latest_of
 from sqe_chain.task.results import Report
 
-CaughtUp = Mapping[TopicPartition, Mapping[str, int | None]]
-"""Partitions that were read to the end that they had when a batch began -> their idle writers; see `EventTimes.idle`."""
 NOTHING: Final = 1
 """The watermark that promises nothing, milliseconds since 1970; 0 would be as good as absent."""
 Seen = tuple[tuple[int, int], ...]
@@ -110,27 +108,9 @@ def needed_offsets(plan: Plan) -> dict[TopicPartition, int]:
     return {**plan.next_offsets(), **waiting_offsets(plan)}
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """How far a batch takes inputs, and why.
-
-    Attributes:
-        frontier: see `EventTime.frontier`.
-        caught_up: where everything is read that was there as it begins; a redo need not know.
-        times: event time in each partition as it begins.
-        promised: see `EventTime.promised`, in a redo; empty: it is decided now.
-    """
-
-    frontier: Frontier | None = None
-    caught_up: CaughtUp = field(default_factory=dict)
-    times: Mapping[TopicPartition, EventTimes] = field(default_factory=dict)
-    promised: Mapping[str, int] = field(default_factory=dict)
-
-
-def frontier_after(last: Plan, part: Part) -> Frontier | None:
+def frontier_after(last: Plan, decision: BatchDecision) -> Frontier | None:
     """Up to where inputs are taken after a batch."""
-    taken = part.notes.find(Taken)
-    return EventTime.of(last).frontier if taken is None else taken.frontier
+    return EventTime.of(last).frontier if decision.taken is None else decision.taken.frontier
 
 
 @dataclass(frozen=True, slots=True)

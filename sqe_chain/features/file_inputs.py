@@ -22,9 +22,10 @@ from sqe_chain.errors import (
     TruncatedInput,
 )
 from sqe_chain.features.events import FilesSeen
+from sqe_chain.features.observing import BatchObserver
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.environment import Environment
-from sqe_chain.plans.feature import Feature, Infos, Look, Part
+from sqe_chain.plans.look import Infos
 from sqe_chain.plans.plan import Plan, Section
 from sqe_chain.plans.results import BatchResult
 from sqe_chain.plans.settings import FeatureSettings
@@ -159,36 +160,18 @@ def explained(last: Plan, error: ChainError) -> ChainError:
     return error
 
 
-class FileInputs(Feature):
-    """Files as inputs, in the steps of a run."""
-
-    name = LoadedFiles.name
+class FileReports(BatchObserver):
+    """Reports which files there are, and the lag of a source's files as one number."""
 
     def __init__(self, env: Environment) -> None:
         super().__init__(env)
         self._seen: FilesSeen | None = None
 
-    @property
-    def declared(self) -> bool:
-        """The flow reads files."""
-        return bool(self.env.flow.file_sources)
-
-    def cut(self, last: Plan, part: Part, look: Look) -> Part:  # noqa: ARG002 - see `Feature`
-        """Without those that are read to their ends."""
-        left = leaving_files(self.env.flow, last)
-        return (
-            replace(part, ranges=tuple(planned for planned in part.ranges if planned.topic not in left))
-            if left
-            else part
-        )
-
     def result(self, result: BatchResult, plan: Plan, infos: Infos) -> BatchResult:
-        """With the lag of all files of a source as one number."""
         lags = with_files(self.env.flow, result.lag_by_partition, new_files(self.env.flow, plan, infos))
         return replace(result, lag_by_partition=lags)
 
     def looked(self, last: Plan | None, infos: Infos) -> None:
-        """Report which files there are, when that has changed."""
         if last is None:
             return
         seen = seen_files(self.env.flow, last, infos)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.features.event_times import EventTime, KnownTimes
+from sqe_chain.features.observing import BatchObserver
 from sqe_chain.flow.compiled import CompiledFlow, takes_times
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Notice
+from sqe_chain.plans.layout import mark_name
+from sqe_chain.plans.look import Infos
 from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.results import BatchResult
 from sqe_chain.plans.stored_plans import plan_of_a_run
 from sqe_chain.ports import StateStore
 from sqe_chain.task.event_times import ORIGIN
@@ -133,3 +137,23 @@ class Holding:
             )
             self._next_ms = now_ms + 2 * (now_ms - self._since_ms)
         return holder
+
+
+class HoldingReports(BatchObserver):
+    """Reports what waits for event time, and who holds it back."""
+
+    def __init__(self, env: Environment) -> None:
+        super().__init__(env)
+        self._holding = Holding(env)
+
+    def result(self, result: BatchResult, plan: Plan, infos: Infos) -> BatchResult:  # noqa: ARG002 - see `BatchObserver`
+        if not self.env.flow.by_time:
+            return result
+        holder = self._holding.look(plan)
+        name = None if holder is None else mark_name(holder.topic, holder.partition)
+        return replace(
+            result, held=EventTime.of(plan).waiting, holder=name, watermark_ms=holder and holder.watermark_ms
+        )
+
+    def idle(self, last: Plan) -> None:
+        self._holding.look(last)

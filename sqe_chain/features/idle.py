@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sqe_chain.features.event_times import CaughtUp, KnownTimes, Seen, seen_by
+from sqe_chain.features.decision import CaughtUp
+from sqe_chain.features.event_times import KnownTimes, Seen, seen_by
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Environment
 from sqe_chain.ports import Bounds, TopicPartition

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from sqe_chain.errors import PlanMismatch
+from sqe_chain.features.decision import BatchDecision
 from sqe_chain.features.event_times import EventTime, frontier_after
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.environment import Environment
-from sqe_chain.plans.feature import Feature, Part
 from sqe_chain.plans.inputs import describe, group_commits, parse_metadata
 from sqe_chain.plans.layout import Layout, by_name, by_partition, check_same_code, moved_outputs
 from sqe_chain.plans.plan import Plan, Section
@@ -160,18 +160,11 @@ def lanes_entering(flow: CompiledFlow, last: Plan) -> Lanes | None:
     return Lanes.of(last).moved(published, reached.frontier)
 
 
-class LateInputs(Feature):
-    """Flows whose results go out under the input that has moved event time, in the steps of a run."""
+def late_after(last: Plan, decision: BatchDecision, report: Report) -> Lanes | None:
+    """Where late inputs were taken: what was published up to here comes otherwise if it is published again. None: none were. Pure.
 
-    name = Lanes.name
-
-    @property
-    def declared(self) -> bool:
-        """It takes inputs in the order of their times."""
-        return bool(self.env.flow.gated and self.env.flow.outputs)
-
-    def after(self, last: Plan, part: Part, report: Report) -> Lanes | None:
-        """Late inputs were taken: what was published up to here comes otherwise if it is published again."""
-        if part.silent or not any(end.late for end in report.ends):
-            return None
-        return Lanes.of(last).moved(part.stops, frontier_after(last, part))
+    Results go out under the input that has moved event time, where inputs are taken in the order of their times.
+    """
+    if decision.silent or not any(end.late for end in report.ends):
+        return None
+    return Lanes.of(last).moved(decision.stops, frontier_after(last, decision))

@@ -32,13 +32,28 @@ from sqe_chain.features.overwrite import Mode, Overwrite, OverwriteSettings
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.plans.environment import Environment
-from sqe_chain.plans.feature import HeaderRows, Headers, Infos, StartAction
 from sqe_chain.plans.layout import Marks, marks_in, plain_marks
+from sqe_chain.plans.look import HeaderRows, Headers, Infos
 from sqe_chain.plans.plan import Plan, PlannedRange, plain_ranges
 from sqe_chain.plans.planning import layout_plan
 from sqe_chain.ports import Replacement, Rows, Sink, TopicInfo, replacing
 from sqe_chain.task.flushing import FLUSHED, STAGED, Staging, staged_key
 from sqe_chain.task.states import Claim
+
+
+@dataclass(frozen=True, slots=True)
+class StartAction:
+    """What an overwrite does when a run starts, after recovery.
+
+    Attributes:
+        plan: the plan to seal; None: none.
+        text: the notice to emit; empty: none.
+        ends: the run has nothing else to do.
+    """
+
+    plan: Plan | None = None
+    text: str = ""
+    ends: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,22 +13,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import blake2b
-from itertools import groupby
 from typing import Any, ClassVar, Final, Self
 
 from sqe_chain.errors import ConfigurationError, PoisonError, TooManyParked
-from sqe_chain.features.event_times import EventTime, Taken
+from sqe_chain.features.decided import Decided, Place, name_after, place_of, places_in, plain_places
+from sqe_chain.features.decision import BatchDecision, Taken
+from sqe_chain.features.event_times import EventTime
+from sqe_chain.features.observing import BatchObserver
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Notice
-from sqe_chain.plans.feature import Feature, Infos, Look, Part
+from sqe_chain.plans.look import Infos
 from sqe_chain.plans.plan import Plan, PlannedRange, Section
 from sqe_chain.plans.results import BatchResult
 from sqe_chain.ports import Output, TopicPartition
-from sqe_chain.task.dead_letters import Identity
-from sqe_chain.task.failed_log import Decision, DecisionKind, suffix_of
+from sqe_chain.task.failed_log import DecisionKind, suffix_of
 from sqe_chain.task.parking import ParkedKeys, ParkedRecord, Releasing
 from sqe_chain.task.results import Report
 
@@ -40,77 +40,9 @@ RELEASED_TOGETHER: Final = 1_000
 """Records of one batch that releases: its plan can list all of them if they fail again."""
 MAX_DISCARDED: Final = 10_000
 """Records of a flow that may be discarded: each plan lists where they were read."""
-_DIGITS: Final = 16
 
-Place = tuple[str, str, int, int]
-"""Topic, id of the topic in hexadecimal, partition, offset."""
+
 Selects = Callable[[ParkedRecord], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """What a plan decides about dead-letter records of one partition of their topic.
-
-    Attributes:
-        kind: `release` or `discard`.
-        partition: the partition of the dead-letter topic.
-        letters: what they are known by; of a release the same number as `records`.
-        records: what a release processes; empty: it discards them.
-        failed: where those of them were read that have failed again. Nothing is decided about these.
-    """
-
-    kind: DecisionKind
-    partition: int
-    letters: tuple[Identity, ...]
-    records: tuple[ParkedRecord, ...] = ()
-    failed: tuple[Place, ...] = ()
-
-    def releasing(self, before: str) -> Releasing:
-        """The batch that processes them; the same in a redo.
-
-        Args:
-            before: id of the plan before.
-        """
-        return Releasing(self.records, suffix_of(name_after(before, map(place_of, self.records))))
-
-    def decision(self, flow: str, plan: Plan) -> Decision | None:
-        """What the dead-letter topic gets; None: all have failed again.
-
-        Args:
-            flow: name of the flow, as it is declared.
-            plan: the plan that decides.
-        """
-        if self.kind == "discard":
-            name = name_after(plan.previous_id, self.letters)
-            return Decision(flow, self.kind, self.letters, by=name)
-        places = [place_of(record) for record in self.records]
-        tried = zip(self.letters, places, strict=True)
-        letters = tuple(letter for letter, place in tried if place not in self.failed)
-        name = name_after(plan.previous_id, places)
-        return Decision(flow, self.kind, letters, by=name, clock_ms=plan.clock_ms) if letters else None
-
-    def to_json(self) -> dict[str, Any]:
-        """For json.dumps."""
-        return {
-            "kind": self.kind,
-            "partition": self.partition,
-            "letters": [[lane, position.hex()] for lane, position in self.letters],
-            "records": [record.to_json() for record in self.records],
-            "failed": _plain(self.failed),
-        }
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """What `to_json` gave."""
-        letters = tuple((lane, bytes.fromhex(position)) for lane, position in raw["letters"])
-        records = tuple(ParkedRecord.from_json(record) for record in raw["records"])
-        return cls(raw["kind"], raw["partition"], letters, records, _places_in(raw["failed"]))
-
-
-def name_after(before: str, of: Iterable[Place | Identity]) -> str:
-    """The name of a release or discard, which no other one has: of what it decides, and after which plan."""
-    digest = blake2b(repr((before, tuple(sorted(of)))).encode(), digest_size=_DIGITS // 2)
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +137,7 @@ class Parking(Section):
 
     def to_json(self) -> dict[str, Any]:
         """For json.dumps."""
-        plain: dict[str, Any] = {name: _plain(own) for name in _PLACES if (own := getattr(self, name))}
+        plain: dict[str, Any] = {name: plain_places(own) for name in _PLACES if (own := getattr(self, name))}
         if self.records:
             plain["records"] = [record.to_json() for record in self.records]
         if self.decided is not None:
@@ -217,26 +149,11 @@ class Parking(Section):
         """What `to_json` gave."""
         records = tuple(ParkedRecord.from_json(record) for record in raw.get("records", ()))
         decided = Decided.from_json(raw["decided"]) if "decided" in raw else None
-        places = {name: _places_in(raw.get(name, ())) for name in _PLACES}
+        places = {name: places_in(raw.get(name, ())) for name in _PLACES}
         return cls(records, **places, decided=decided)
 
 
 _PLACES: Final = ("released", "discarded", "counted", "skipped")
-
-
-def _plain(places: Iterable[Place]) -> list[Any]:
-    """Places for json.dumps, with the offsets of each partition together."""
-    return [
-        [*partition, [place[3] for place in own]]
-        for partition, own in groupby(places, key=lambda place: place[:3])
-    ]
-
-
-def _places_in(raw: Iterable[list[Any]]) -> tuple[Place, ...]:
-    """What `_plain` gave."""
-    return tuple(
-        (topic, topic_id, partition, offset) for topic, topic_id, partition, own in raw for offset in own
-    )
 
 
 def _offsets_from(
@@ -248,12 +165,6 @@ def _offsets_from(
         if offset >= begins.get((topic, topic_id, partition), offset + 1):
             again.setdefault((topic, partition), set()).add(offset)
     return {tp: frozenset(offsets) for tp, offsets in again.items()}
-
-
-def place_of(record: ParkedRecord) -> Place:
-    """Where a record was read."""
-    topic, topic_id, partition, offset = record.at
-    return topic, topic_id.hex(), partition, offset
 
 
 def can_be_released(last: Plan, selects: Selects) -> list[ParkedRecord]:
@@ -338,120 +249,128 @@ def parked_of_gone(last: Plan, planned: PlannedRange) -> str:
     )
 
 
-class ParkingInputs(Feature):
-    """Inputs that wait, in the steps of a run.
+@dataclass(slots=True)
+class ReleaseRequest:
+    """What the next batch is asked to process, instead of reading. A service never asks; commands about failed records do.
+
+    It stays until it is cleared, so that a batch that is cut again releases the same.
 
     Attributes:
-        release: the records that the next batch processes, if it is to process any. It stays until it is cleared, so that a batch
-            that is cut again releases them, too.
-        decided: the same of dead-letter records.
+        places: parked records; empty: none.
+        decided: what is decided about dead-letter records, with the records; None: nothing.
     """
 
-    name = Parking.name
+    places: tuple[Place, ...] = ()
+    decided: Decided | None = None
 
-    def __init__(self, env: Environment) -> None:
-        super().__init__(env)
-        self.release: tuple[Place, ...] = ()
-        self.decided: Decided | None = None
-
-    @property
-    def declared(self) -> bool:
-        """The policy is `park`, or the run decides about dead-letter records."""
-        return self.env.flow.poison == "park" or self.env.role.decides
-
-    def cut(self, last: Plan, part: Part, look: Look) -> Part:  # noqa: ARG002 - see `Feature`
-        """A batch that releases records reads nothing."""
+    def releasing(self, last: Plan) -> Releasing | None:
+        """What the batch after a plan processes; None: it is asked for nothing."""
         if self.decided is not None:
-            releasing = self.decided.releasing(last.plan_id)
-        elif self.release:
-            releasing = Parking.of(last).releasing(last, self.release)
-        else:
-            return part
-        ranges = tuple(replace(planned, stop=planned.start, again=-1) for planned in part.ranges)
-        part = replace(part, ranges=ranges, due=True).noting(releasing, self.decided)
-        return part.noting(Taken(EventTime.of(last).frontier)) if self.env.flow.timed else part
+            return self.decided.releasing(last.plan_id)
+        return Parking.of(last).releasing(last, self.places) if self.places else None
 
-    def cut_again(self, plan: Plan, before: Plan, part: Part) -> Part:
-        parking = Parking.of(plan)
-        if parking.decided is not None:
-            return part.noting(parking.decided.releasing(before.plan_id), parking.decided)
-        return (
-            part.noting(Parking.of(before).releasing(before, parking.released)) if parking.released else part
-        )
 
-    def begin(self, before: Plan, part: Part) -> ParkedKeys | Releasing:
-        """What waits before the batch."""
-        releasing = part.notes.find(Releasing)
-        return (
-            Parking.of(before).waiting(part.ranges) if releasing is None else replace(releasing, records=())
-        )
+def release_only(
+    flow: CompiledFlow, last: Plan, decision: BatchDecision, request: ReleaseRequest
+) -> BatchDecision:
+    """Step 3: a batch that releases records reads nothing. The same decision, where none are to be released. Pure."""
+    releasing = request.releasing(last)
+    if releasing is None:
+        return decision
+    ranges = tuple(replace(planned, stop=planned.start, again=-1) for planned in decision.ranges)
+    taken = Taken(EventTime.of(last).frontier) if flow.timed else decision.taken
+    return replace(
+        decision, ranges=ranges, due=True, releasing=releasing, decided=request.decided, taken=taken
+    )
 
-    def after(self, last: Plan, part: Part, report: Report) -> Parking:
-        """What waits after it.
 
-        Raises:
-            TooManyParked: more would wait than a plan may have.
-            PoisonError: receivers have the outputs of an input that fails now.
-        """
-        releasing, before = part.notes.find(Releasing), Parking.of(last)
-        decided = part.notes.find(Decided)
-        if decided is not None:
-            return _after_decision(before.left(part.ranges), decided, report)
-        released = () if releasing is None else tuple(map(place_of, releasing.records))
-        kept = before.without(released)
-        records = {place_of(record): record for record in kept.records}
-        parked = sorted((record for end in report.ends for record in end.parked), key=place_of)
-        # A batch that is repeated as it was sealed parks again what was discarded since.
-        known = records.keys() | set(before.discarded)
-        new = [record for record in parked if place_of(record) not in known]
-        if releasing is None:
-            self._check_unpublished(last, part, new)
-        records |= {place_of(record): record for record in new}
-        kept = kept.left(part.ranges)
-        counted = kept.counting(place for place in released if place not in records)
-        after = replace(
-            kept,
-            records=tuple(records[place] for place in sorted(records)),
-            released=released,
-            counted=counted,
-        )
-        self._check_limits(after, new)
-        return after
+def released_again(plan: Plan, before: Plan, decision: BatchDecision) -> BatchDecision:
+    """The same of a sealed plan, for its redo. Pure."""
+    parking = Parking.of(plan)
+    request = ReleaseRequest(parking.released, parking.decided)
+    releasing = request.releasing(before)
+    return replace(decision, releasing=releasing, decided=None if releasing is None else parking.decided)
 
-    def _check_unpublished(self, last: Plan, part: Part, new: Iterable[ParkedRecord]) -> None:
-        behind = Rebuilding.of(last)
-        sealed = {(exclusion.topic, exclusion.partition, exclusion.offset) for exclusion in part.sealed or ()}
-        for record in new:
-            until = max(limits.get(record.tp, 0) for limits in (behind.silent_until, behind.published_until))
-            repeated = part.sealed is not None and (*record.tp, record.offset()) not in sealed
-            if self.env.role.refold is not None or repeated or record.offset() < until:
-                raise PoisonError(
-                    f"flow {self.env.flow.name!r}: {record} cannot be processed ({record.error}: {record.text}). It was counted before, so "
-                    "receivers have its outputs, and it cannot be parked. Expected code that processes it. Fix the code, then fold again"
-                ).at(*record.tp, record.offset())
 
-    def _check_limits(self, after: Parking, new: Iterable[ParkedRecord]) -> None:
-        counts: dict[tuple[str, int], tuple[int, int]] = {}
-        for record in after.records:
-            count, size = counts.get(record.tp, (0, 0))
-            counts[record.tp] = count + 1, size + record.size
-        for record in new:
-            count, size = counts[record.tp]
-            if count > MAX_RECORDS or size > MAX_BYTES:
-                raise TooManyParked(
-                    f"flow {self.env.flow.name!r}: {record.topic()}[{record.partition()}]: {count} parked records of {size} bytes. Expected "
-                    f"at most {MAX_RECORDS} records and {MAX_BYTES} bytes. {record} would wait ({record.error}: {record.text}). Nothing of "
-                    "this batch was counted. Fix the code and run `sqe-chain failed release`, or `sqe-chain failed discard`"
-                ).at(*record.tp, record.offset())
+def given_of_parked(before: Plan, decision: BatchDecision) -> ParkedKeys | Releasing:
+    """What tasks get: what waits before the batch, or that it releases; each portion has its own records. Pure."""
+    if decision.releasing is None:
+        return Parking.of(before).waiting(decision.ranges)
+    return replace(decision.releasing, records=())
 
-    def result(self, result: BatchResult, plan: Plan, infos: Infos) -> BatchResult:  # noqa: ARG002 - see `Feature`
+
+def parked_after(env: Environment, last: Plan, decision: BatchDecision, report: Report) -> Parking:
+    """What waits after a batch.
+
+    Raises:
+        TooManyParked: more would wait than a plan may have.
+        PoisonError: receivers have the outputs of an input that fails now.
+    """
+    releasing, before = decision.releasing, Parking.of(last)
+    if decision.decided is not None:
+        return _after_decision(before.left(decision.ranges), decision.decided, report)
+    released = () if releasing is None else tuple(map(place_of, releasing.records))
+    kept = before.without(released)
+    records = {place_of(record): record for record in kept.records}
+    parked = sorted((record for end in report.ends for record in end.parked), key=place_of)
+    # A batch that is repeated as it was sealed parks again what was discarded since.
+    known = records.keys() | set(before.discarded)
+    new = [record for record in parked if place_of(record) not in known]
+    if releasing is None:
+        _check_unpublished(env, last, decision, new)
+    records |= {place_of(record): record for record in new}
+    kept = kept.left(decision.ranges)
+    counted = kept.counting(place for place in released if place not in records)
+    after = replace(
+        kept,
+        records=tuple(records[place] for place in sorted(records)),
+        released=released,
+        counted=counted,
+    )
+    _check_limits(env.flow, after, new)
+    return after
+
+
+def _check_unpublished(
+    env: Environment, last: Plan, decision: BatchDecision, new: Iterable[ParkedRecord]
+) -> None:
+    behind = Rebuilding.of(last)
+    sealed = {(exclusion.topic, exclusion.partition, exclusion.offset) for exclusion in decision.sealed or ()}
+    for record in new:
+        until = max(limits.get(record.tp, 0) for limits in (behind.silent_until, behind.published_until))
+        repeated = decision.sealed is not None and (*record.tp, record.offset()) not in sealed
+        if env.role.refold is not None or repeated or record.offset() < until:
+            raise PoisonError(
+                f"flow {env.flow.name!r}: {record} cannot be processed ({record.error}: {record.text}). It was counted before, so "
+                "receivers have its outputs, and it cannot be parked. Expected code that processes it. Fix the code, then fold again"
+            ).at(*record.tp, record.offset())
+
+
+def _check_limits(flow: CompiledFlow, after: Parking, new: Iterable[ParkedRecord]) -> None:
+    counts: dict[tuple[str, int], tuple[int, int]] = {}
+    for record in after.records:
+        count, size = counts.get(record.tp, (0, 0))
+        counts[record.tp] = count + 1, size + record.size
+    for record in new:
+        count, size = counts[record.tp]
+        if count > MAX_RECORDS or size > MAX_BYTES:
+            raise TooManyParked(
+                f"flow {flow.name!r}: {record.topic()}[{record.partition()}]: {count} parked records of {size} bytes. Expected "
+                f"at most {MAX_RECORDS} records and {MAX_BYTES} bytes. {record} would wait ({record.error}: {record.text}). Nothing of "
+                "this batch was counted. Fix the code and run `sqe-chain failed release`, or `sqe-chain failed discard`"
+            ).at(*record.tp, record.offset())
+
+
+class ParkingReports(BatchObserver):
+    """Reports how many records are parked, and the first of them."""
+
+    def result(self, result: BatchResult, plan: Plan, infos: Infos) -> BatchResult:  # noqa: ARG002 - see `BatchObserver`
         return replace(result, parked=len(Parking.of(plan).records))
 
-    def committed(self, plan: Plan, part: Part, report: Report, result: BatchResult) -> None:  # noqa: ARG002 - see `Feature`
-        """Report the first that waits."""
+    def committed(self, plan: Plan, decision: BatchDecision, report: Report, result: BatchResult) -> None:  # noqa: ARG002 - see `BatchObserver`
         new = [record for end in report.ends for record in end.parked]
         # The first of them waits behind none, so it has failed itself.
-        if new and len(new) == len(Parking.of(plan).records) and Releasing not in part.notes:
+        if new and len(new) == len(Parking.of(plan).records) and decision.releasing is None:
             failed = min(new, key=place_of)
             self.env.emit(
                 Notice(

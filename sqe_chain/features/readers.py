@@ -23,7 +23,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Notice
-from sqe_chain.plans.feature import Infos
+from sqe_chain.plans.look import Infos
 from sqe_chain.ports import Home, TopicInfo
 from sqe_chain.ports.readers import ALL, Partitions, readers_of, scope_of, union_of
 

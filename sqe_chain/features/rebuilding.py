@@ -11,18 +11,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeVar
 
-from sqe_chain.features.event_times import EventTime, Taken, frontier_after, plain_times, times_from
+from sqe_chain.features.decision import BatchDecision, Taken
+from sqe_chain.features.event_times import EventTime, frontier_after, plain_times, times_from
 from sqe_chain.plans import inputs, same_inputs
-from sqe_chain.plans.environment import Environment
-from sqe_chain.plans.feature import Feature, Look, Part
+from sqe_chain.plans.environment import Environment, Refold
 from sqe_chain.plans.layout import by_name, by_partition
+from sqe_chain.plans.look import Look
 from sqe_chain.plans.plan import Plan, PlannedRange, Section, left_by, plain_exclusions, plain_ranges
 from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.frontier import Frontier
-from sqe_chain.task.results import Behind, Report
-from sqe_chain.task.roots import Closing
 
 _Known = TypeVar("_Known")
 Offsets = dict[TopicPartition, int]
@@ -201,26 +200,26 @@ def is_behind(known: Reached | None, frontier: Frontier | None) -> bool:
     return reached is not None and (frontier is None or frontier < reached)
 
 
-def heard_after(last: Plan, part: Part) -> Mapping[TopicPartition, int]:
+def heard_after(last: Plan, decision: BatchDecision) -> Mapping[TopicPartition, int]:
     """Up to where receivers have outputs after a batch, where it has not passed that yet; see `Rebuilding.published_until`."""
-    before, stops = Rebuilding.of(last), part.stops
-    if before.takes_again and is_behind(before.heard, frontier_after(last, part)):
+    before, stops = Rebuilding.of(last), decision.stops
+    if before.takes_again and is_behind(before.heard, frontier_after(last, decision)):
         return before.published_until  # read again, and not yet taken again
     return {tp: until for tp, until in before.published_until.items() if stops.get(tp, until) < until}
 
 
-def ends_silence(last: Plan, part: Part) -> bool:
+def ends_silence(last: Plan, decision: BatchDecision) -> bool:
     """Whether the batches after a silent one may be published."""
     before = Rebuilding.of(last)
-    silent = part.silent and silent_limits(part.stops, before.silent_until) is None
-    return silent and not is_behind(before.ahead(silent=True), frontier_after(last, part))
+    silent = decision.silent and silent_limits(decision.stops, before.silent_until) is None
+    return silent and not is_behind(before.ahead(silent=True), frontier_after(last, decision))
 
 
-def ends_with(last: Plan, part: Part) -> Reached | None:
+def ends_with(last: Plan, decision: BatchDecision) -> Reached | None:
     """How far event time had come before, if a batch is the last one that takes inputs again; else None."""
     before = Rebuilding.of(last)
-    ends = ends_silence(last, part) or (before.takes_again and not heard_after(last, part))
-    return before.ahead(silent=part.silent) if ends else None
+    ends = ends_silence(last, decision) or (before.takes_again and not heard_after(last, decision))
+    return before.ahead(silent=decision.silent) if ends else None
 
 
 def _is_silent(last: Plan) -> bool:
@@ -245,75 +244,75 @@ def needs_as_it_was(last: Plan, planned: PlannedRange) -> bool:
     return behind.unfinished is not None or planned.stop < behind.silent_until.get(planned.tp, 0)
 
 
-class AfterRebuild(Feature):
-    """Flows that were folded again or rewound, in the steps of a run."""
+def limits_behind(last: Plan) -> Offsets | None:
+    """Up to where the next batch may read: as far as receivers have outputs, or up to the batch that was published in part. Pure.
 
-    name = Rebuilding.name
-    silences = True
+    Returns:
+        None: as far as there is anything.
+    """
+    offsets, behind = dict(last.next_offsets()), Rebuilding.of(last)
+    rest = behind.unfinished
+    if _is_silent(last):
+        # Up to there and no further: receivers have these outputs, and a batch publishes all of its outputs or none.
+        return silent_limits(offsets, behind.silent_until) or offsets
+    if rest is None:
+        # Not beyond what receivers have: until then they get no states, which would be older than theirs.
+        heard = silent_limits(offsets, behind.published_until)
+        return heard or (offsets if behind.takes_again else None)
+    begins = {planned.tp: planned.start for planned in rest.ranges}
+    return None if _is_next(rest, offsets) else offsets | begins  # else: rewound with --republish
 
-    @property
-    def declared(self) -> bool:
-        """It is folded again now."""
-        return self.env.role.refold is not None
 
-    def limits(self, last: Plan) -> Offsets | None:
-        """As far as receivers have outputs, or up to the batch that was published in part."""
-        if self.env.role.refold is not None or Rebuilding.name not in last.sections:
-            return None
-        offsets, behind = dict(last.next_offsets()), Rebuilding.of(last)
-        rest = behind.unfinished
-        if _is_silent(last):
-            # Up to there and no further: receivers have these outputs, and a batch publishes all of its outputs or none.
-            return silent_limits(offsets, behind.silent_until) or offsets
-        if rest is None:
-            # Not beyond what receivers have: until then they get no states, which would be older than theirs.
-            heard = silent_limits(offsets, behind.published_until)
-            return heard or (offsets if behind.takes_again else None)
-        begins = {planned.tp: planned.start for planned in rest.ranges}
-        return None if _is_next(rest, offsets) else offsets | begins  # else: rewound with --republish
+def catch_up(env: Environment, last: Plan, decision: BatchDecision, look: Look) -> BatchDecision:
+    """Step 3 after a rebuild or rewind: in silence as long as receivers have it, then as it was sealed.
 
-    def cut(self, last: Plan, part: Part, look: Look) -> Part:
-        """In silence, or as it was sealed."""
-        if self.env.role.refold is not None:
-            return replace(part, silent=True)
-        rest, closing = Rebuilding.of(last).unfinished, Closing in part.notes
-        if part.silent or (not closing and _is_silent(last)):
-            return replace(part, silent=True)
-        if rest is None or not _is_next(rest, last.next_offsets()):
-            return part
-        # Nothing waited when windows were closed.
-        others_first = closing and (not rest.closing or EventTime.of(last).waiting)
-        return part if others_first else self._repeated(rest, part, look)
+    Raises:
+        TruncatedInput: the inputs are not what the batch that was published in part has read.
+    """
+    if env.role.refold is not None:
+        return replace(decision, silent=True)
+    rest, closing = Rebuilding.of(last).unfinished, decision.closing is not None
+    if decision.silent or (not closing and _is_silent(last)):
+        return replace(decision, silent=True)
+    if rest is None or not _is_next(rest, last.next_offsets()):
+        return decision
+    # Nothing waited when windows were closed.
+    others_first = closing and (not rest.closing or EventTime.of(last).waiting)
+    return decision if others_first else _as_sealed(env, rest, decision, look)
 
-    def _repeated(self, rest: Unfinished, part: Part, look: Look) -> Part:
-        """A batch that was sealed before, exactly as it was."""
-        _verify(self.env, rest, look.bounds)
-        then = {planned.tp: planned for planned in rest.ranges}
-        ranges = tuple(
-            replace(planned, stop=then[planned.tp].stop)
-            if planned.tp in then
-            else replace(planned, stop=planned.start, again=-1)
-            for planned in part.ranges
-        )
-        part = replace(part, ranges=ranges, clock_ms=rest.clock_ms, sealed=rest.exclusions, due=True)
-        return part.noting(Taken(rest.frontier))
 
-    def begin(self, before: Plan, part: Part) -> Behind | None:  # noqa: ARG002 - see `Feature`
-        """Receivers may have newer states."""
-        return Behind() if Rebuilding.of(before).published_until else None
+def _as_sealed(env: Environment, rest: Unfinished, decision: BatchDecision, look: Look) -> BatchDecision:
+    """A batch that was sealed before, exactly as it was."""
+    _verify(env, rest, look.bounds)
+    then = {planned.tp: planned for planned in rest.ranges}
+    ranges = tuple(
+        replace(planned, stop=then[planned.tp].stop)
+        if planned.tp in then
+        else replace(planned, stop=planned.start, again=-1)
+        for planned in decision.ranges
+    )
+    return replace(
+        decision,
+        ranges=ranges,
+        clock_ms=rest.clock_ms,
+        sealed=rest.exclusions,
+        due=True,
+        taken=Taken(rest.frontier),
+    )
 
-    def after(self, last: Plan, part: Part, report: Report) -> Rebuilding:  # noqa: ARG002 - see `Feature`
-        """What is still to be done."""
-        before, refold, heard = Rebuilding.of(last), self.env.role.refold, heard_after(last, part)
-        return Rebuilding(
-            silent=part.silent,
-            silent_until=before.silent_until if part.silent else {},
-            unfinished=None if part.sealed is not None else before.unfinished,
-            attempt=refold.number if refold else -1,
-            published_until=heard,
-            reached=before.reached if part.silent else None,
-            heard=before.heard if heard else None,
-        )
+
+def behind_after(last: Plan, decision: BatchDecision, refold: Refold | None) -> Rebuilding:
+    """What is still to be done after a batch. Pure."""
+    before, heard = Rebuilding.of(last), heard_after(last, decision)
+    return Rebuilding(
+        silent=decision.silent,
+        silent_until=before.silent_until if decision.silent else {},
+        unfinished=None if decision.sealed is not None else before.unfinished,
+        attempt=refold.number if refold else -1,
+        published_until=heard,
+        reached=before.reached if decision.silent else None,
+        heard=before.heard if heard else None,
+    )
 
 
 def _verify(env: Environment, rest: Unfinished, bounds: Mapping[TopicPartition, Bounds]) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import Final
 
+from sqe_chain.features.decision import BatchDecision
 from sqe_chain.features.events import Filtered, TracesSeen
+from sqe_chain.features.observing import BatchObserver
 from sqe_chain.flow.stage_kind import MATCHED, UNMATCHED
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Notice
-from sqe_chain.plans.feature import Feature, Part
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.results import BatchResult
 from sqe_chain.task.results import Report
@@ -57,10 +58,8 @@ LOSSES: Final[Mapping[str, str]] = {
 """Reasons for which data are lost, unlike those of what was counted before; and what to do."""
 
 
-class Dropping(Feature):
+class Dropping(BatchObserver):
     """Counts what stages drop, and what joins find."""
-
-    name: ClassVar[str] = "dropping"
 
     def __init__(self, env: Environment) -> None:
         super().__init__(env)
@@ -68,13 +67,7 @@ class Dropping(Feature):
         self._counts = Counter[tuple[str, str]]()
         self._next_ms: dict[tuple[str, str], int] = {}
 
-    @property
-    def declared(self) -> bool:
-        """Only stages drop anything."""
-        return bool(self.env.flow.stages)
-
-    def committed(self, plan: Plan, part: Part, report: Report, result: BatchResult) -> None:  # noqa: ARG002 - see `Feature`
-        """Report what the batch has dropped."""
+    def committed(self, plan: Plan, decision: BatchDecision, report: Report, result: BatchResult) -> None:  # noqa: ARG002 - see `BatchObserver`
         dropped = report.dropped
         self.env.say(self._matches.take(dropped))
         self._counts.update({at: count for at, count in dropped.items() if at[1] in LOSSES})
@@ -83,8 +76,7 @@ class Dropping(Feature):
             counts = {f"{stage}/{reason}": count for (stage, reason), count in sorted(dropped.items())}
             self.env.emit(Filtered(plan.number, counts))
 
-    def idle(self, last: Plan) -> None:  # noqa: ARG002 - see `Feature`
-        """Report what is still to be reported."""
+    def idle(self, last: Plan) -> None:  # noqa: ARG002 - see `BatchObserver`
         self._notice()
 
     def _notice(self) -> None:

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
+from sqe_chain.features.decision import BatchDecision
 from sqe_chain.features.rebuilding import Rebuilding, ends_silence
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.plans.feature import Feature, Look, Part
 from sqe_chain.plans.layout import by_name, by_partition
 from sqe_chain.plans.plan import Plan, Section
-from sqe_chain.task.parking import Releasing
 from sqe_chain.task.results import Report
 from sqe_chain.task.roots import TIMERS, Ticks
 
@@ -52,35 +51,19 @@ class Timers(Section):
         return cls(ticked_ms, by_partition(due))
 
 
-class Ticking(Feature):
-    """Timers of the batch's clock, in the steps of a run."""
-
-    name = Timers.name
-
-    @property
-    def declared(self) -> bool:
-        """A stage has them."""
-        return bool(self.env.flow.ticking)
-
-    def cut(self, last: Plan, part: Part, look: Look) -> Part:  # noqa: ARG002 - see `Feature`
-        """They fire up to the batch's clock. One that is due is enough for a batch."""
-        ticks = ticks_of(self.env.flow, last, part)
-        due = part.due or (not part.silent and is_timer_due(self.env.flow, last, part.clock_ms))
-        return replace(part, due=due).noting(ticks)
-
-    def cut_again(self, plan: Plan, before: Plan, part: Part) -> Part:
-        ticked_ms, timers = Timers.of(plan).ticked_ms, Timers.of(before)
-        return part.noting(Ticks(ticked_ms, timers.due) if ticked_ms > timers.ticked_ms else None)
-
-    def begin(self, before: Plan, part: Part) -> Ticks | None:  # noqa: ARG002 - see `Feature`
-        return part.notes.find(Ticks)
-
-    def after(self, last: Plan, part: Part, report: Report) -> Timers:
-        """Up to where they have fired, and which are due next."""
-        return Timers.of(last).after(part.notes.find(Ticks), report)
+def fire(flow: CompiledFlow, last: Plan, decision: BatchDecision) -> BatchDecision:
+    """Step 3: timers fire up to the batch's clock. One that is due is enough for a batch. Pure."""
+    due = decision.due or (not decision.silent and is_timer_due(flow, last, decision.clock_ms))
+    return replace(decision, due=due, ticks=ticks_of(flow, last, decision))
 
 
-def ticks_of(flow: CompiledFlow, before: Plan, part: Part) -> Ticks | None:
+def ticks_again(plan: Plan, before: Plan) -> Ticks | None:
+    """Up to where timers fire in a sealed plan, for its redo; None: none do. Pure."""
+    ticked_ms, timers = Timers.of(plan).ticked_ms, Timers.of(before)
+    return Ticks(ticked_ms, timers.due) if ticked_ms > timers.ticked_ms else None
+
+
+def ticks_of(flow: CompiledFlow, before: Plan, decision: BatchDecision) -> Ticks | None:
     """Up to where timers of the batch's clock fire in a batch; None: none do.
 
     It rises with each batch, even if the clock goes back, for it is the position of what they give. After a batch none is left
@@ -88,15 +71,15 @@ def ticks_of(flow: CompiledFlow, before: Plan, part: Part) -> Ticks | None:
     batch, and nothing else.
     """
     # What a release gives has lanes of its own, which are not those of timers.
-    if not flow.ticking or Releasing in part.notes:
+    if not flow.ticking or decision.releasing is not None:
         return None
     timers = Timers.of(before)
-    if part.silent:
+    if decision.silent:
         reached = Rebuilding.of(before).ahead(silent=True)
         reached_ms = 0 if reached is None else reached.ticked_ms
-        fire = reached_ms > timers.ticked_ms and ends_silence(before, part)
+        fire = reached_ms > timers.ticked_ms and ends_silence(before, decision)
         return Ticks(reached_ms, timers.due) if fire else None
-    return Ticks(max(part.clock_ms, timers.ticked_ms + 1), timers.due)
+    return Ticks(max(decision.clock_ms, timers.ticked_ms + 1), timers.due)
 
 
 def is_timer_due(flow: CompiledFlow, last: Plan, clock_ms: int) -> bool:

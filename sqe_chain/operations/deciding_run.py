@@ -7,7 +7,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from sqe_chain.errors import ChainError
-from sqe_chain.features.parking import Decided, Parking, ParkingInputs, known_partitions
+from sqe_chain.features.decided import Decided
+from sqe_chain.features.parking import Parking, known_partitions
 from sqe_chain.operations.announcement import check_caught_up
 from sqe_chain.operations.failed_letters import LettersReleased
 from sqe_chain.operations.processing_letters import parked_record
@@ -28,12 +29,10 @@ class DecidingRun:
     Attributes:
         env: the flow and its ports.
         service: the run.
-        feature: releases records with the next batch.
     """
 
     env: Environment
     service: StagedService
-    feature: ParkingInputs
 
     @property
     def last(self) -> Plan:
@@ -65,11 +64,11 @@ class DecidingRun:
 
     def batch(self, decided: Decided | None = None) -> BatchResult:
         """The next batch, which decides; acknowledged when this returns."""
-        self.feature.decided = decided
+        self.service.request.decided = decided
         try:
             result = self.service.batch()
         finally:
-            self.feature.decided = None
+            self.service.request.decided = None
         self.env.commits.settle()
         return result
 
@@ -115,8 +114,7 @@ def deciding_run(env: Environment) -> Iterator[DecidingRun]:
     service = aggregation_of(env)
     try:
         service.start()
-        feature = next(known for known in service.features.known if isinstance(known, ParkingInputs))
-        yield DecidingRun(service.env, service, feature)
+        yield DecidingRun(service.env, service)
     finally:
         with suppress(ChainError):  # then the next run waits until the heartbeat has stopped
             service.leave()

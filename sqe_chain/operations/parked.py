@@ -11,15 +11,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.features.parking import (
-    MAX_DISCARDED,
-    RELEASED_TOGETHER,
-    Parking,
-    Place,
-    can_be_released,
-    group_of,
-    place_of,
-)
+from sqe_chain.features.decided import Place, place_of
+from sqe_chain.features.parking import MAX_DISCARDED, RELEASED_TOGETHER, Parking, can_be_released, group_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.announcement import check_caught_up
 from sqe_chain.operations.deciding_run import DecidingRun, deciding_run
@@ -134,11 +127,11 @@ class ParkedWork:
             for places in _batches(selected):
                 if self.stopped():
                     break
-                run.feature.release = places
+                run.service.request.places = places
                 outputs += run.batch().outputs
                 tried += len(places)
         finally:
-            run.feature.release = ()
+            run.service.request.places = ()
         waiting = len(Parking.of(run.last).records)
         again = waiting - (len(records) - tried)
         return ParkedResult(run.last.number, tried - again, again, stuck, waiting, outputs)

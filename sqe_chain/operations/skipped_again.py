@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sqe_chain.errors import ConfigurationError, DeadLettersLost
-from sqe_chain.features.parking import Place
+from sqe_chain.features.decided import Place
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Notice
 from sqe_chain.task.failed_log import read_failed_logs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sqe_chain.features.parking import Place
+from sqe_chain.features.decided import Place
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.failed import FailedRecord
 from sqe_chain.plans.inputs import parse_metadata, partitions_of

@@ -14,21 +14,24 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sqe_chain.errors import ChainError, PoisonError, RecreatedTopic, ServiceStopped, Superseded
+from sqe_chain.features.decision import BatchDecision
 from sqe_chain.features.event_times import needed_offsets
 from sqe_chain.features.file_inputs import FileSettings, explained, news_of_files, read_files
+from sqe_chain.features.idle import IdleWriters
 from sqe_chain.features.lanes import check_rolled_back
 from sqe_chain.features.locations import locate_states
+from sqe_chain.features.observing import BatchObserver
 from sqe_chain.features.overwriting import Overwriting
-from sqe_chain.features.parking import check_policy
+from sqe_chain.features.parking import ReleaseRequest, check_policy
 from sqe_chain.features.readers import enter_flow, notice_unread
 from sqe_chain.features.sinks import claim_sinks
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import CLAIM, PROCESS, RECOVER, SEAL, CaughtUp, Committed, Notice
-from sqe_chain.plans.feature import Features, Look, Part
 from sqe_chain.plans.layout import check_layout
+from sqe_chain.plans.look import Look
 from sqe_chain.plans.plan import Plan
-from sqe_chain.plans.planning import batch_plan, layout_plan, next_part
+from sqe_chain.plans.planning import layout_plan
 from sqe_chain.plans.results import BatchResult, StartResult
 from sqe_chain.plans.rights import check_rights
 from sqe_chain.plans.same_inputs import DescribedTopics
@@ -42,7 +45,9 @@ from sqe_chain.protocol.claim import (
     release,
     stamp,
 )
+from sqe_chain.protocol.decide import batch_plan, decide_batch
 from sqe_chain.protocol.entering import bring_up_to_date, first_plan
+from sqe_chain.protocol.observers import observers_of
 from sqe_chain.protocol.owned_flow import OwnedFlow, PlanLog
 from sqe_chain.protocol.processing import Batch, Processor, TooManyForOnePlan
 from sqe_chain.protocol.recovery import Recovery
@@ -52,7 +57,7 @@ from sqe_chain.task.states import Claim
 
 Infos = Mapping[str, TopicInfo]
 AllBounds = Mapping[TopicPartition, Bounds]
-Processed = tuple[Part, Report, tuple[Exclusion, ...]]
+Processed = tuple[BatchDecision, Report, tuple[Exclusion, ...]]
 
 
 @dataclass(slots=True)
@@ -62,19 +67,24 @@ class StagedService:
     Attributes:
         claimed: this run's claim; None before it has one, and after it gave it back.
         ends: it was started for what is done already, or was given up: nothing else is to be done.
+        request: failed records that the next batch processes; commands about them set it.
     """
 
     env: Environment
-    features: Features
     claimed: Claim | None = None
     ends: bool = False
+    request: ReleaseRequest = field(default_factory=ReleaseRequest)
     _processor: Processor = field(init=False)
+    _idle: IdleWriters = field(init=False)
+    _observers: tuple[BatchObserver, ...] = field(init=False)
     _topics: DescribedTopics = field(init=False)
     _owned: OwnedFlow | None = None
     _bytes_per_record: float = 100.0
 
     def __post_init__(self) -> None:
-        self._processor = Processor(self.env, self.features)
+        self._processor = Processor(self.env)
+        self._idle = IdleWriters(self.env)
+        self._observers = observers_of(self.env)
         self._topics = DescribedTopics(self.env)
 
     @property
@@ -147,9 +157,8 @@ class StagedService:
         last = owned.last
         if processed is None:
             return self._rest(infos, at_end=at_end)
-        part, report, exclusions = processed
-        features = self.features.of(last, "after", silent=part.silent)
-        plan = batch_plan(last, owned.claim, part, report, exclusions, features)
+        decision, report, exclusions = processed
+        plan = batch_plan(env, last, owned.claim, decision, report, exclusions)
         with env.step(SEAL):
             owned.seal(plan)  # before this the batch does not exist; after it, it will be finished exactly so
         owned.finish(plan, owned.headers_at(last), report, publish=True, top_level=len(env.flow.levels))
@@ -158,13 +167,13 @@ class StagedService:
             report,
             exclusions,
             plan=plan.number,
-            outputs=0 if part.silent else report.outputs,
-            lag_by_partition=inputs.lag_by_partition(part.stops, bounds),
+            outputs=0 if decision.silent else report.outputs,
+            lag_by_partition=inputs.lag_by_partition(decision.stops, bounds),
             batch_ms=env.clock.now_ms() - began_ms,
         )
-        for feature in self.features.of(last, "result"):
-            result = feature.result(result, plan, infos)
-        env.commits.then(partial(self._tell, result, plan, part, report))
+        for observer in self._observers:
+            result = observer.result(result, plan, infos)
+        env.commits.then(partial(self._tell, result, plan, decision, report))
         if result.inputs:  # the next batch is cut by what this one weighed
             size = sum(end.size for end in report.ends) + report.output_size
             self._bytes_per_record = max(16.0, size / result.inputs)
@@ -200,24 +209,24 @@ class StagedService:
                 continue
             last = owned.last
             look, now_ms = Look(bounds, limit, at_end, final), env.clock.now_ms()
-            part = next_part(last, look, now_ms, self.features)
-            if part is None:
+            decision = decide_batch(env, self._idle, self.request, last, look, now_ms)
+            if decision is None:
                 return infos, bounds, None
-            batch = Batch(owned.transition_after(last), part, last, infos, len(env.flow.levels))
+            batch = Batch(owned.transition_after(last), decision, last, infos, len(env.flow.levels))
             try:
                 with env.step(PROCESS):
-                    return infos, bounds, (part, *self._processor.run(batch))
+                    return infos, bounds, (decision, *self._processor.run(batch))
             except RecreatedTopic:  # marks raise it for a topic upstream, too
                 if env.role.refold is not None or not self._topics.recreated():
                     raise
                 again = True
             except TooManyForOnePlan:
-                if part.sealed is not None:
+                if decision.sealed is not None:
                     raise PoisonError(
                         f"flow {env.flow.name!r}: a batch that was published in part has to be repeated as it was sealed. "
                         "But more of its inputs fail now than one plan can list. Run the code that sealed it"
                     ) from None
-                limit = sum(planned.stop - planned.begin for planned in part.ranges) // 2
+                limit = sum(planned.stop - planned.begin for planned in decision.ranges) // 2
 
     def _bounds(self, owned: OwnedFlow, infos: Infos) -> AllBounds | None:
         """Bring the layout up to date with the topics, and read their bounds; None: one was created again meanwhile."""
@@ -225,8 +234,8 @@ class StagedService:
         # A topic that was created again enters as a new root, or stops the service.
         if not owned.is_entered(infos):
             bring_up_to_date(owned, infos)
-        for feature in self.features.of(owned.last, "looked"):
-            feature.looked(owned.last, infos)
+        for observer in self._observers:
+            observer.looked(owned.last, infos)
         # Repeated as one: a topic that was created again answers as if it were away, until it is described again.
         look = partial(
             inputs.read_bounds,
@@ -254,16 +263,16 @@ class StagedService:
             last = owned.last
         owned.commit_again(last, now=at_end)
         env.commits.settle()
-        for feature in self.features.of(last, "idle"):
-            feature.idle(last)
+        for observer in self._observers:
+            observer.idle(last)
         env.emit(CaughtUp(last.number))
         return BatchResult(worked=False, plan=last.number)
 
-    def _tell(self, result: BatchResult, plan: Plan, part: Part, report: Report) -> None:
+    def _tell(self, result: BatchResult, plan: Plan, decision: BatchDecision, report: Report) -> None:
         """Report what a batch has done, which is committed now."""
         self.env.emit(Committed.of(result))
-        for feature in self.features.of(plan, "committed"):
-            feature.committed(plan, part, report, result)
+        for observer in self._observers:
+            observer.committed(plan, decision, report, result)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -306,7 +315,7 @@ class StagedService:
             if home.number < 0:
                 env.say(weak)
                 plans.write(first_plan(env, mine, infos))
-            self._owned = owned = OwnedFlow(env, mine, plans, plans.read_last(), self.features)
+            self._owned = owned = OwnedFlow(env, mine, plans, plans.read_last())
             # Again: until it was claimed, another run may have read what is there only since it was described.
             infos = inputs.describe(env.flow, env.log)
             check_layout(env.flow, owned.last.layout, env.settings.once.drop_stages)
@@ -337,5 +346,5 @@ class StagedService:
         elif entered.text:
             self.env.emit(Notice(entered.text))
         if self.ends:
-            for feature in self.features.of(owned.last, "looked"):
-                feature.looked(owned.last, infos)
+            for observer in self._observers:
+                observer.looked(owned.last, infos)

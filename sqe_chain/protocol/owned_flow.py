@@ -26,7 +26,6 @@ from sqe_chain.flow.nodes import StageNode
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import COMMIT, PERSIST, PUBLISH, SEAL, Notice, Persisted, Published, Sealed
-from sqe_chain.plans.feature import Features
 from sqe_chain.plans.first_stage import Begun
 from sqe_chain.plans.layout import Layout
 from sqe_chain.plans.plan import Plan, Section
@@ -107,7 +106,6 @@ class OwnedFlow:
     claim: Claim
     plans: PlanLog
     last: Plan
-    features: Features
     open_plan: int | None = None
     entered: tuple[Mapping[str, TopicInfo], Layout] | None = None
     _committed_ms: int = 0

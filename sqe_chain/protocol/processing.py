@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from sqe_chain.errors import PoisonError
-from sqe_chain.features.overwriting import staging_after, unneeded_topics
+from sqe_chain.features.decision import BatchDecision
+from sqe_chain.features.overwriting import unneeded_topics
 from sqe_chain.plans import inputs, same_inputs
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Failed, Notice, Shuffled
-from sqe_chain.plans.feature import Features, Part
 from sqe_chain.plans.plan import Plan, as_range
 from sqe_chain.ports import TopicInfo
+from sqe_chain.protocol.decide import given_to_tasks
 from sqe_chain.task.exclusion import Exclusion, SkipLimit
-from sqe_chain.task.parking import Releasing
-from sqe_chain.task.results import Job, Portion, Report, Sections
+from sqe_chain.task.results import Job, Portion, Report
 from sqe_chain.task.states import Transition
 
 MAX_EXCLUSIONS = 2_000
@@ -42,14 +42,14 @@ class Batch:
 
     Attributes:
         transition: from the plan before to the batch's, and who applies it.
-        part: what it reads and does.
+        decision: what it reads and does.
         before: the plan before.
         infos: input topic -> what the broker reports of it.
         top_level: the last level whose stages are wanted.
     """
 
     transition: Transition
-    part: Part
+    decision: BatchDecision
     before: Plan
     infos: Mapping[str, TopicInfo]
     top_level: int
@@ -100,9 +100,8 @@ def _by_coordinates(failed: Sequence[Exclusion]) -> dict[Coordinates, Exclusion]
 class Processor:
     """Runs batches on the engine."""
 
-    def __init__(self, env: Environment, features: Features) -> None:
+    def __init__(self, env: Environment) -> None:
         self._env = env
-        self._features = features
         self._in_place = env.settings.in_place
         # What waits is not lost, and has a limit of its own.
         share = 1.0 if env.flow.poison == "park" else env.settings.max_excluded_share
@@ -131,12 +130,12 @@ class Processor:
         # Bounded by the inputs of the batch: each attempt but the last finds one more that fails, or clears one.
         while True:
             known = tuple(candidates.known.values())
-            report = self.attempt(batch, batch.part.sealed or (), candidates=known)
+            report = self.attempt(batch, batch.decision.sealed or (), candidates=known)
             if candidates.judge(report.failed):
                 if not known:
                     break
                 # What was taken back may have left its time in states. A redo does not try it, so neither does what is sealed.
-                report = self.attempt(batch, (*(batch.part.sealed or ()), *known))
+                report = self.attempt(batch, (*(batch.decision.sealed or ()), *known))
                 if not report.failed:
                     break
                 candidates.add(report.failed)
@@ -148,22 +147,22 @@ class Processor:
             raise PoisonError(report.broken[0])
         exclusions = (*candidates.known.values(), *report.excluded)
         limit = self._check_skipped(batch, exclusions, report.fresh)
-        if len(exclusions) > max(MAX_EXCLUSIONS, len(batch.part.ranges)):
+        if len(exclusions) > max(MAX_EXCLUSIONS, len(batch.decision.ranges)):
             raise TooManyForOnePlan
         self._skip_limit = limit
         self._careful_batches = CAREFUL_BATCHES if candidates.known else max(0, self._careful_batches - 1)
         self._check_topics(batch)
         for text in report.notices:
             env.emit(Notice(text))
-        return report, (*(batch.part.sealed or ()), *exclusions)
+        return report, (*(batch.decision.sealed or ()), *exclusions)
 
     def _check_skipped(self, batch: Batch, exclusions: Sequence[Exclusion], read: int) -> SkipLimit:
         """Check that the batch does not skip too much, or what was counted before; gives the limit after it."""
-        if Releasing in batch.part.notes:  # what fails again has been skipped before
+        if batch.decision.releasing is not None:  # what fails again has been skipped before
             return self._skip_limit
         # A silent batch publishes no dead-letter record, so this input would be gone without a trace.
         lost = next((own for own in exclusions if own.policy == "dead_letter"), None)
-        if batch.part.silent and lost is not None:
+        if batch.decision.silent and lost is not None:
             raise PoisonError(
                 f"flow {self._env.flow.name!r}: {lost} cannot be processed now. The flow had read it before, and it is not in the dead-letter "
                 "topic, so it was counted. Expected code that processes it. Fix the code, then fold again; or declare poison='skip' while "
@@ -178,7 +177,9 @@ class Processor:
         Fetches carry no topic ids. If the ids are the same before and after, what was read in between is of these topics.
         """
         unneeded = unneeded_topics(self._env, batch.before, batch.infos)
-        ranges = [planned for planned in batch.part.ranges if planned.reads or planned.topic not in unneeded]
+        ranges = [
+            planned for planned in batch.decision.ranges if planned.reads or planned.topic not in unneeded
+        ]
         now = self._env.log.topic_ids({planned.topic for planned in ranges})
         for planned in ranges:
             same_inputs.check_same_id(planned, now.get(planned.topic))
@@ -196,12 +197,9 @@ class Processor:
             exclusions: what is skipped.
             candidates: inputs that are retried alone: each is processed and taken back.
         """
-        env, infos, part, before = self._env, batch.infos, batch.part, batch.before
-        portions = portions_of(part, before, (*exclusions, *candidates))
-        sections = Sections.of(
-            staging_after(before),
-            *[feature.begin(before, part) for feature in self._features.of(before, "begin")],
-        )
+        env, infos, decision, before = self._env, batch.infos, batch.decision, batch.before
+        portions = portions_of(decision, before, (*exclusions, *candidates))
+        sections = given_to_tasks(env, before, decision)
         tried = frozenset(
             [(candidate.topic, candidate.partition, candidate.offset) for candidate in candidates]
         )
@@ -210,10 +208,10 @@ class Processor:
         while True:  # at most three times: with care, and with a shuffle
             job = Job(
                 batch.transition,
-                part.clock_ms,
+                decision.clock_ms,
                 in_place,
                 batch.top_level,
-                {} if part.sealed is not None else infos,  # it publishes what it published then
+                {} if decision.sealed is not None else infos,  # it publishes what it published then
                 inputs.compacted_topics(infos),
                 tried,
                 careful,
@@ -249,18 +247,18 @@ class Processor:
         return {infos[topic].partitions for topic in flow.input_topics} <= {flow.state_partitions}
 
 
-def portions_of(part: Part, before: Plan, exclusions: Sequence[Exclusion]) -> list[Portion]:
+def portions_of(decision: BatchDecision, before: Plan, exclusions: Sequence[Exclusion]) -> list[Portion]:
     """What the tasks read, with marks and exclusions."""
-    known, portions, releasing = before.ends(), list[Portion](), part.notes.find(Releasing)
-    for planned in part.ranges:
-        if not (planned.reads or part.wakes):
+    known, portions, releasing = before.ends(), list[Portion](), decision.releasing
+    for planned in decision.ranges:
+        if not (planned.reads or decision.wakes):
             continue
         tp = planned.tp
         own = [exclusion for exclusion in exclusions if (exclusion.topic, exclusion.partition) == tp]
         read = as_range(planned, known[tp].last_epoch)
-        times = part.times.get(tp)
+        times = decision.times.get(tp)
         parked = () if releasing is None else tuple(record for record in releasing.records if record.tp == tp)
         portions.append(
-            Portion(read, before.marks[tp], tuple(own), times, planned.start, tp in part.at_end, parked)
+            Portion(read, before.marks[tp], tuple(own), times, planned.start, tp in decision.at_end, parked)
         )
     return portions

@@ -24,9 +24,9 @@ from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Notice, Recovered
 from sqe_chain.plans.layout import check_same_code, mark_name
 from sqe_chain.plans.plan import Plan
-from sqe_chain.plans.planning import marks_after, part_again
 from sqe_chain.plans.results import StartResult
 from sqe_chain.ports import Header
+from sqe_chain.protocol.decide import decide_again, marks_after
 from sqe_chain.protocol.owned_flow import Headers, OwnedFlow, beside_outputs
 from sqe_chain.protocol.processing import Batch, Processor
 from sqe_chain.task.digest import VERSION, differing, of_cell, of_dead_letters, of_headers, of_topic
@@ -81,9 +81,9 @@ class Recovery:
         infos = inputs.describe(env.flow, env.log)
         report = Report()
         if not plan.empty:  # an empty one brings in a layout, or republishes states
-            part = part_again(plan, redo.before, owned.features.of(plan, "cut_again"))
+            decision = decide_again(env.flow, plan, redo.before)
             transition = owned.transition_after(redo.before)
-            batch = Batch(transition, part, redo.before, infos, redo.top_level)
+            batch = Batch(transition, decision, redo.before, infos, redo.top_level)
             report = self.processor.attempt(batch, plan.exclusions)
             check_redone(redo, report)
             self._check_given(redo, headers, report)

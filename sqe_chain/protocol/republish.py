@@ -13,6 +13,7 @@ from functools import partial
 
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ConfigurationError, GroupInUse, RecreatedTopic, ServiceStopped
+from sqe_chain.features.observing import BatchObserver
 from sqe_chain.features.readers import enter_flow
 from sqe_chain.features.reporting import report_traces
 from sqe_chain.features.timing import UnplannedTimes
@@ -29,7 +30,6 @@ from sqe_chain.plans.events import (
     Published,
     Recovered,
 )
-from sqe_chain.plans.feature import Features
 from sqe_chain.plans.results import BatchResult, StartResult
 from sqe_chain.plans.rights import check_rights
 from sqe_chain.plans.same_inputs import DescribedTopics
@@ -44,6 +44,7 @@ from sqe_chain.protocol.committed import (
     enter,
     tell_entered,
 )
+from sqe_chain.protocol.observers import observers_of
 from sqe_chain.protocol.skipped import KEPT, SkippedInputs, check_known, read_skipped
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import SkipLimit
@@ -70,7 +71,6 @@ class Republisher:
     """One run of a service without stages."""
 
     env: Environment
-    features: Features
     _member: Membership | None = None
     _run: str = ""
     _inputs: dict[TopicPartition, InputProgress] = field(default_factory=dict)
@@ -81,11 +81,13 @@ class Republisher:
     _ends_ms: int = 0
     _topics: DescribedTopics = field(init=False)
     _times: UnplannedTimes = field(init=False)
+    _observers: tuple[BatchObserver, ...] = field(init=False)
     _skip_limit: SkipLimit = field(init=False)
 
     def __post_init__(self) -> None:
         self._topics = DescribedTopics(self.env)
         self._times = UnplannedTimes(self.env)
+        self._observers = observers_of(self.env)
         self._skip_limit = SkipLimit(self.env.settings.max_excluded, self.env.settings.max_excluded_share)
 
     @property
@@ -138,8 +140,8 @@ class Republisher:
         while True:  # not bounded: each further round means that an input was created again just now.
             # That input enters as a new root, or it stops the service.
             infos, offsets, bounds = self._look(again=again)
-            for feature in self.features.declared:
-                feature.looked(None, infos)
+            for observer in self._observers:
+                observer.looked(None, infos)
             try:
                 return self._batch(infos, offsets, bounds, began_ms, at_end=at_end)
             except RecreatedTopic:

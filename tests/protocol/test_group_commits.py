@@ -23,7 +23,6 @@ from sqe_chain.flow import Flow
 from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Commit
 from sqe_chain.protocol.republish import RENEW_MS, Republisher
-from sqe_chain.protocol.services import features_of
 from sqe_chain.testing import Rehearsal
 from tests.support.number_flows import add, values_published
 from tests.support.typed_results import states_as

@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
-from sqe_chain.features.event_times import CaughtUp, KnownTimes
+from sqe_chain.features.decision import CaughtUp
+from sqe_chain.features.event_times import KnownTimes
 from sqe_chain.features.idle import IdleWriters
 from sqe_chain.flow import Flow
 from sqe_chain.plans.settings import Settings

@@ -29,7 +29,6 @@ from sqe_chain.plans.layout import Layout, StageLayout
 from sqe_chain.plans.plan import Plan, PlannedRange, Section
 from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.ports import Commit
-from sqe_chain.protocol.services import FEATURES
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.frontier import Frontier
@@ -147,7 +146,6 @@ def test_every_section_is_tried_here_and_named_by_the_page() -> None:
     known = {kind.name for kind in Section.kinds.values() if kind.__module__.startswith("sqe_chain.")}
     assert known == {section.name for section, _ in SECTIONS}
     assert {name for name in known if f"`{name}`" not in plans} == set()
-    assert FEATURES
 
 
 @pytest.mark.parametrize(("section", "text"), SECTIONS, ids=[one.name for one, _ in SECTIONS])

@@ -15,27 +15,36 @@ import pytest
 
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.features.announcing import Announcing, announcement_plan
-from sqe_chain.features.closing import Closes, ClosingWindows
-from sqe_chain.features.event_times import EventTime, Taken, needed_offsets
-from sqe_chain.features.rebuilding import AfterRebuild, Reached, Rebuilding, Unfinished, ends_silence
-from sqe_chain.features.ticking import Ticking, Timers
-from sqe_chain.features.timing import Timing
+from sqe_chain.features.closing import Closes
+from sqe_chain.features.decision import BatchDecision, Taken
+from sqe_chain.features.event_times import EventTime, needed_offsets
+from sqe_chain.features.idle import IdleWriters
+from sqe_chain.features.parking import ReleaseRequest
+from sqe_chain.features.rebuilding import (
+    Reached,
+    Rebuilding,
+    Unfinished,
+    catch_up,
+    ends_silence,
+    limits_behind,
+)
+from sqe_chain.features.ticking import Timers
 from sqe_chain.flow import Flow
 from sqe_chain.plans.environment import Refold, Role
-from sqe_chain.plans.feature import Feature, Features, Look, Part
 from sqe_chain.plans.layout import Layout, StageLayout, layout_of
+from sqe_chain.plans.look import Look
 from sqe_chain.plans.plan import Plan, PlannedRange, encoded_sections
-from sqe_chain.plans.planning import batch_plan, birth_plan, layout_plan, next_part, part_again
+from sqe_chain.plans.planning import birth_plan, layout_plan
 from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
+from sqe_chain.protocol.decide import batch_plan, decide_again, decide_batch
 from sqe_chain.protocol.entering import sections_entering
 from sqe_chain.protocol.owned_flow import OwnedFlow
-from sqe_chain.protocol.services import features_of
 from sqe_chain.stages import Tumbling
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.frontier import Frontier, WaitingRange
-from sqe_chain.task.results import PartitionEnd, Report, Sections
+from sqe_chain.task.results import PartitionEnd, Report
 from sqe_chain.task.roots import Closing, Ticks
 from sqe_chain.task.states import Claim
 
@@ -123,16 +132,12 @@ SPEC = Refold(
 )
 
 
-def environment(spec: Refold | None = None) -> Any:
+def environment(spec: Refold | None = None, flow: Flow = FLOW) -> Any:
     clock, settings = SimpleNamespace(now_ms=lambda: 0), Settings(idle_ms=1)
     log = SimpleNamespace(describe=lambda _topics: {}, read_all=lambda _ranges: [])
     return SimpleNamespace(
-        flow=FLOW.compile(), settings=settings, role=Role(refold=spec), clock=clock, log=log
+        flow=flow.compile(), settings=settings, role=Role(refold=spec), clock=clock, log=log
     )
-
-
-def features(spec: Refold | None = None) -> list[Feature]:
-    return [kind(environment(spec)) for kind in (ClosingWindows, AfterRebuild, Timing, Ticking)]
 
 
 def batch_ranges(stops: Mapping[TopicPartition, int], last: Plan = LAST) -> tuple[PlannedRange, ...]:
@@ -143,7 +148,7 @@ def batch_ranges(stops: Mapping[TopicPartition, int], last: Plan = LAST) -> tupl
 
 
 def batch_after(
-    last: Plan, stops: Mapping[TopicPartition, int], spec: Refold | None = None, **part: Any
+    last: Plan, stops: Mapping[TopicPartition, int], spec: Refold | None = None, **decided: Any
 ) -> Plan:
     ranges = batch_ranges(stops, last)
     ends = [
@@ -151,9 +156,9 @@ def batch_after(
         for input_range in ranges
         if input_range.start < input_range.stop
     ]
-    taken = Taken(part.pop("frontier", EventTime.of(last).frontier))
-    sealed = Part(ranges, **part).noting(taken)
-    plan = batch_plan(last, CLAIM, sealed, Report(ends), (), features(spec))
+    taken = Taken(decided.pop("frontier", EventTime.of(last).frontier))
+    sealed = BatchDecision(ranges, taken=taken, **decided)
+    plan = batch_plan(environment(spec), last, CLAIM, sealed, Report(ends), ())
     return Plan.from_bytes(plan.to_bytes())
 
 
@@ -270,12 +275,9 @@ def test_where_receivers_have_all_again_it_goes_on_from_where_event_time_had_com
 
 def test_a_silent_batch_is_marked_silent_though_the_plan_before_was_never_folded_again() -> None:
     last = changed(LAST).with_sections(Rebuilding()).with_id()
-    known = features_of(environment())
-    part = Part(last.ranges, silent=True)
-    assert [
-        type(one) for one in known.of(last, "after", silent=True) if one not in known.of(last, "after")
-    ] == [AfterRebuild]
-    plan = batch_plan(last, CLAIM, part, Report(), (), known.of(last, "after", silent=True))
+    assert Rebuilding.name not in last.sections
+    decision = BatchDecision(last.ranges, silent=True)
+    plan = batch_plan(environment(), last, CLAIM, decision, Report(), ())
     assert Rebuilding.of(plan).silent
 
 
@@ -308,10 +310,7 @@ def test_an_idle_partition_keeps_its_last_record() -> None:
 
 def test_the_clock_of_timers_goes_on_only_where_they_fire() -> None:
     assert what(batch_after(LAST, {ONE: 4, TWO: 3}, silent=True), "ticked_ms") == 30
-    assert (
-        what(batch_after(LAST, {ONE: 4, TWO: 3}, silent=True, notes=Sections.of(Ticks(35, {}))), "ticked_ms")
-        == 35
-    )
+    assert what(batch_after(LAST, {ONE: 4, TWO: 3}, silent=True, ticks=Ticks(35, {})), "ticked_ms") == 35
 
 
 def test_a_plan_that_republishes_states_reads_nothing_and_forgets_nothing() -> None:
@@ -343,32 +342,26 @@ def test_the_id_of_a_plan_is_that_of_its_history_too() -> None:
     assert last_plan(previous_id="other").plan_id != LAST.plan_id
 
 
-def closing_of(part: Part) -> Closing | None:
-    return part.notes.find(Closing)
-
-
 # --- what the next batch reads --------------------------------------------------------------------------
-
-
-class AlwaysDue(Feature):
-    """Makes a batch of what reads nothing, too."""
-
-    name = "always"
-    declared = True
-
-    def cut(self, last: Plan, part: Part, look: Look) -> Part:
-        return replace(part, due=True)
 
 
 THERE = {ONE: Bounds(0, 100), TWO: Bounds(0, 100)}
 
 
-def next_after(spec: Refold | None = None, limit: int = 1_000, **changes: Any) -> Part:
+PLAIN = Flow("f", state_partitions=2)
+"""Its records are taken as they come."""
+PLAIN.source("t", dict, raw=True).aggregate(
+    "s", key=lambda _: "k", state=dict, fold=lambda _state, _value: None
+)
+
+
+def next_after(spec: Refold | None = None, limit: int = 1_000, **changes: Any) -> BatchDecision:
     known = {"closes": Closes(), "reached": None, "heard": None} | changes
-    kinds = [kind(environment(spec)) for kind in (ClosingWindows, AfterRebuild, AlwaysDue)]
-    part = next_part(last_plan(**known), Look(THERE, limit), 2_000, Features(kinds))
-    assert part is not None
-    return part
+    env = environment(spec, PLAIN)
+    look = Look(THERE, limit)
+    decision = decide_batch(env, IdleWriters(env), ReleaseRequest(), last_plan(**known), look, 2_000)
+    assert decision is not None
+    return decision
 
 
 def test_as_long_as_any_partition_lags_behind_what_was_published_it_is_read_first_and_alone() -> None:
@@ -381,8 +374,9 @@ def test_as_long_as_any_partition_lags_behind_what_was_published_it_is_read_firs
 
 
 def test_as_long_as_inputs_wait_that_had_been_taken_nothing_else_is_read() -> None:
-    part = next_after(silent_until={ONE: 4, TWO: 2}, reached=BEHIND.reached)
-    assert (part.silent, part.stops) == (True, {ONE: 4, TWO: 2})
+    last = last_plan(silent_until={ONE: 4, TWO: 2}, reached=BEHIND.reached, heard=None)
+    assert limits_behind(last) == last.next_offsets()
+    assert catch_up(environment(), last, BatchDecision(last.ranges), Look(THERE, 1_000)).silent
     part = next_after(
         silent_until={}, unfinished=None, published_until={}, reached=BEHIND.reached, frontier=REACHED
     )
@@ -436,7 +430,7 @@ def test_a_rebuild_reads_whatever_is_there_in_silence() -> None:
 def test_batches_end_where_windows_were_closed_and_then_they_are_closed_again() -> None:
     closes = Closes((5, 9), {ONE: (4, 8), TWO: (3, 9)}, done=0, published=0)
     before = next_after(silent_until={}, unfinished=None, closes=closes)
-    assert (before.stops, closing_of(before)) == ({ONE: 4, TWO: 3}, None)
+    assert (before.stops, before.closing) == ({ONE: 4, TWO: 3}, None)
     there = (planned(0, 1, 4), planned(1, 1, 3))
     for done, published, silent in ((0, 0, False), (0, 1, True), (0, 2, True)):
         again = next_after(
@@ -445,10 +439,10 @@ def test_batches_end_where_windows_were_closed_and_then_they_are_closed_again() 
             ranges=there,
             closes=replace(closes, done=done, published=published),
         )
-        assert (closing_of(again), again.silent) == (Closing(1, 5), silent)
+        assert (again.closing, again.silent) == (Closing(1, 5), silent)
     known: dict[str, Any] = {"silent_until": {}, "unfinished": None, "published_until": {}}
     after = next_after(**known, ranges=there, closes=replace(closes, done=1))
-    assert (after.stops, closing_of(after)) == ({ONE: 8, TWO: 9}, None)
+    assert (after.stops, after.closing) == ({ONE: 8, TWO: 9}, None)
 
 
 @pytest.mark.parametrize(
@@ -457,10 +451,12 @@ def test_batches_end_where_windows_were_closed_and_then_they_are_closed_again() 
 def test_the_silence_ends_when_all_partitions_have_passed_what_was_published(
     stops: dict[TopicPartition, int], *, ends: bool
 ) -> None:
-    silent = Part(batch_ranges(stops), silent=True).noting(Taken(REACHED))
+    silent = BatchDecision(batch_ranges(stops), silent=True, taken=Taken(REACHED))
     assert ends_silence(LAST, silent) == ends
     assert not ends_silence(LAST, replace(silent, silent=False))
-    assert not ends_silence(LAST, silent.noting(Taken(FRONTIER))), "not all that was taken is taken again"
+    assert not ends_silence(LAST, replace(silent, taken=Taken(FRONTIER))), (
+        "not all that was taken is taken again"
+    )
 
 
 def test_a_plan_keeps_what_its_redo_needs_to_know() -> None:
@@ -468,16 +464,17 @@ def test_a_plan_keeps_what_its_redo_needs_to_know() -> None:
     last = last_plan(silent=False, silent_until={})
     ranges = tuple(replace(input_range, start=input_range.stop, again=2) for input_range in last.ranges)
     skipped = (Exclusion("t", 0, 3, "skip", "E", "in a stage"), Exclusion("t", 1, 1, "skip", "E", "before"))
-    part = Part(ranges, 77).noting(Taken(REACHED))
+    decision = BatchDecision(ranges, 77, taken=Taken(REACHED))
     report = Report(excluded=[skipped[1]])
-    plan = batch_plan(last, CLAIM, part, report, skipped, features())
+    env = environment()
+    plan = batch_plan(env, last, CLAIM, decision, report, skipped)
     assert Plan.from_bytes(plan.to_bytes()) == plan
     assert (EventTime.of(plan).frontier, plan.clock_ms) == (REACHED, 77)
     assert [input_range.begin for input_range in plan.ranges] == [2, 2]
     assert plan.exclusions == skipped
-    again = part_again(plan, last, features())
+    again = decide_again(env.flow, plan, last)
     assert (again.ranges, again.clock_ms, again.sealed) == (plan.ranges, 77, skipped)
-    assert again.notes.find(Taken) == Taken(REACHED, times=again.times)
+    assert again.taken == Taken(REACHED, times=again.times)
 
 
 def test_what_waits_is_needed_from_its_first_input_on() -> None:
@@ -504,7 +501,7 @@ def test_topics_are_not_compared_again_with_a_layout_unless_files_may_enter() ->
     infos: dict[str, TopicInfo] = {}
     for sources, entered in ((), True), (("files",), False):
         env: Any = SimpleNamespace(flow=SimpleNamespace(file_sources=sources))
-        owned = OwnedFlow(env, CLAIM, nowhere, LAST, Features(), entered=(infos, LAST.layout))
+        owned = OwnedFlow(env, CLAIM, nowhere, LAST, entered=(infos, LAST.layout))
         assert owned.is_entered(infos) is entered
         assert not owned.is_entered(dict(infos))
         owned.last = replace(LAST, layout=replace(LAST.layout))

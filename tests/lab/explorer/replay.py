@@ -36,7 +36,7 @@ from sqe_chain.ports import Header, Log
 from sqe_chain.protocol import aggregation
 from sqe_chain.protocol import claim as claiming
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.services import aggregation_of, features_of
+from sqe_chain.protocol.services import aggregation_of
 from sqe_chain.task.results import Job, Portion, Report
 from tests.lab.explorer.calls import Question
 
@@ -284,7 +284,7 @@ class PartwiseAggregation(StagedService):
     __slots__ = ("_replay",)
 
     def __init__(self, replay: Replay, env: Environment) -> None:
-        super().__init__(env, features_of(env))
+        super().__init__(env)
         self._replay = replay
 
     def start(self) -> StartResult:

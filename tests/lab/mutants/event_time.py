@@ -61,7 +61,7 @@ MUTANTS: Final = (
     mutant(
         "a rebuild takes in silence what had not been taken",
         (
-            "Timing._taken",
+            "_take_known",
             replace(
                 "min(frontier, limit) if frontier and limit else known.frontier",
                 "min(frontier, limit) if frontier and limit else frontier",
@@ -71,7 +71,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "a plan does not say how far it took inputs",
-        ("Timing.after", replace("frontier_after(last, part)", "before.frontier")),
+        ("event_time_after", replace("frontier_after(last, decision)", "before.frontier")),
         killed_by="test_plans_after_plans::test_a_plan_keeps_what_its_redo_needs_to_know",
     ),
     mutant(
@@ -241,7 +241,7 @@ MUTANTS: Final = (
     mutant(
         "a change of a static table comes after values whose time has passed",
         (
-            "SourcePartition.__init__",
+            "SourcePartition._gate_of",
             replace("None if self.node.static else taking.before", "taking.before"),
         ),
         killed_by="test_static_tables::test_a_change_that_is_read_with_a_value_comes_before_it_whatever_its_time",

@@ -18,7 +18,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "all releases publish on the same lanes",
-        ("Parking.releasing", replace("(before.plan_id, wanted)", "()")),
+        ("name_after", replace("(before, tuple(sorted(of)))", "()")),
         killed_by=_WORLDS,
     ),
     mutant(
@@ -34,16 +34,14 @@ MUTANTS: Final = (
     mutant(
         "the redo of a release processes nothing",
         (
-            "ParkingInputs.cut_again",
-            replace(
-                "part.noting(Parking.of(before).releasing(before, released)) if released else part", "part"
-            ),
+            "released_again",
+            replace("request.releasing(before)", "None"),
         ),
         killed_by="test_parking::test_the_command_dies_at_every_write",
     ),
     mutant(
         "released records are parked on",
-        ("ParkingInputs.after", replace("before.without(released)", "before")),
+        ("parked_after", replace("before.without(released)", "before")),
         killed_by=_WAITS,
     ),
     mutant(

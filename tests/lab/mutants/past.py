@@ -173,8 +173,8 @@ MUTANTS: Final = (
         (
             "Processor.run",
             replace(
-                "self.attempt(batch, batch.part.sealed or (), candidates=known)",
-                "self.attempt(batch, (*(batch.part.sealed or ()), *left_out))",
+                "self.attempt(batch, batch.decision.sealed or (), candidates=known)",
+                "self.attempt(batch, (*(batch.decision.sealed or ()), *left_out))",
             ),
         ),
         killed_by="test_blame::test_a_bad_input_takes_no_good_one_with_it",

@@ -38,7 +38,7 @@ MUTANTS: Final = (
     mutant(
         "what was read while a topic was created again counts",
         (
-            "Processor.run",
+            "Processor._check_topics",
             drop("same_inputs.check_same_id(...)"),
         ),
         killed_by="protocol/test_inputs::test_an_input_created_again_while_a_batch_reads_it_stops_before_the_seal",
@@ -63,7 +63,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "a rewind publishes again what late records may have moved",
-        ("LateInputs.after", replace("not any(end.late for end in report.ends)", "True")),
+        ("late_after", replace("not any(end.late for end in report.ends)", "True")),
         killed_by="test_rewound_event_time::test_worlds_in_which_they_once_did",
     ),
     mutant(

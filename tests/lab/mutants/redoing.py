@@ -131,12 +131,12 @@ MUTANTS: Final = (
     ),
     mutant(
         "a redo goes by the present clock",
-        ("part_again", replace("plan.clock_ms", "1 << 45")),
+        ("decide_again", replace("plan.clock_ms", "1 << 45")),
         killed_by="test_redo_is_what_was_sealed::test_the_clock_of_a_redo_is_that_of_the_batch",
     ),
     mutant(
         "timers do not fire in a redo",
-        ("Ticking.cut_again", replace("ticked_ms > timers.ticked_ms", "False")),
+        ("ticks_again", replace("ticked_ms > timers.ticked_ms", "False")),
         killed_by="test_clock_timers::test_each_timer_fires_once",
     ),
     mutant(

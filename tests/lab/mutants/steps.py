@@ -102,7 +102,7 @@ MUTANTS: Final = (
         (
             "batch_plan",
             replace(
-                "tuple([_with_witness(planned, ends.get(planned.tp)) for planned in part.ranges])",
+                "tuple([_with_witness(planned, ends.get(planned.tp)) for planned in decision.ranges])",
                 "part.ranges",
             ),
         ),

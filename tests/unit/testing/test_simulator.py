@@ -13,8 +13,8 @@ from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.engines.task import publish
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.features import timing
+from sqe_chain.features.decision import BatchDecision
 from sqe_chain.features.event_times import EventTime, frontier_after
-from sqe_chain.plans.feature import Part
 from sqe_chain.plans.plan import Plan
 from sqe_chain.protocol import owned_flow
 from sqe_chain.protocol.owned_flow import OwnedFlow
@@ -270,8 +270,8 @@ def test_a_watermark_that_goes_back_is_noticed(monkeypatch: Patch) -> None:
     steps = [step for feeds in fed for step in (feeds, ["run", "totals", 4, []])]
     replay(world, steps)
 
-    def forgets(last: Plan, part: Part) -> Frontier | None:
-        return None if EventTime.of(last).frontier else frontier_after(last, part)
+    def forgets(last: Plan, decision: BatchDecision) -> Frontier | None:
+        return None if EventTime.of(last).frontier else frontier_after(last, decision)
 
     monkeypatch.setattr(timing, "frontier_after", forgets)
     with pytest.raises(Violation, match=r"monotone: .*takes inputs up to None, the plan before took them up"):

@@ -1,0 +1,89 @@
+"""What step 3 decides about a batch. A redo makes the same decision from the plan, so nothing of it is sealed twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from sqe_chain.features.decided import Decided
+from sqe_chain.plans.look import Offsets
+from sqe_chain.plans.plan import PlannedRange
+from sqe_chain.ports import TopicPartition
+from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.frontier import Frontier
+from sqe_chain.task.parking import Releasing
+from sqe_chain.task.roots import Closing, Ticks
+
+CaughtUp = Mapping[TopicPartition, Mapping[str, int | None]]
+"""Partitions that were read to the end that they had when a batch began -> their idle writers; see `EventTimes.idle`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """How far a batch takes inputs, and why.
+
+    Attributes:
+        frontier: see `EventTime.frontier`.
+        caught_up: where everything is read that was there as it begins; a redo need not know.
+        times: event time in each partition as it begins.
+        promised: see `EventTime.promised`, in a redo; empty: it is decided now.
+    """
+
+    frontier: Frontier | None = None
+    caught_up: CaughtUp = field(default_factory=dict)
+    times: Mapping[TopicPartition, EventTimes] = field(default_factory=dict)
+    promised: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDecision:
+    """What a batch reads and does.
+
+    Attributes:
+        ranges: of every known partition; where nothing is new, all are empty. Invariant: they begin where the plan before ends.
+        clock_ms: the batch's clock.
+        silent: its outputs are not published: receivers have them.
+        sealed: skipped inputs when it was sealed before, with these ranges: in a redo, and after a rebuild. None: it is new.
+        due: it is done although it reads nothing.
+        at_end: partitions that it reads to their end; a redo need not know.
+        times: what tasks begin with in each partition, where the flow goes by event time; else empty.
+        taken: how far it takes inputs; None: the flow has nothing to do with event time.
+        closing: it closes all windows, and reads nothing; None: it does not.
+        ticks: up to where timers fire; None: none do.
+        releasing: records that have waited, which it processes. It reads nothing then. None: it releases nothing.
+        decided: with `releasing`, what it decides about dead-letter records; None: the records were parked.
+    """
+
+    ranges: tuple[PlannedRange, ...]
+    clock_ms: int = 0
+    silent: bool = False
+    sealed: tuple[Exclusion, ...] | None = None
+    due: bool = False
+    at_end: frozenset[TopicPartition] = frozenset()
+    times: Mapping[TopicPartition, EventTimes] = field(default_factory=dict)
+    taken: Taken | None = None
+    closing: Closing | None = None
+    ticks: Ticks | None = None
+    releasing: Releasing | None = None
+    decided: Decided | None = None
+
+    @property
+    def stops(self) -> dict[TopicPartition, int]:
+        """Where the ranges end."""
+        return {planned.tp: planned.stop for planned in self.ranges}
+
+    @property
+    def reads(self) -> bool:
+        """Whether it reads anything."""
+        return any(planned.reads for planned in self.ranges)
+
+    @property
+    def wakes(self) -> bool:
+        """Whether stages may have something to do in all state partitions, though they get nothing."""
+        return any(due is not None for due in (self.closing, self.ticks, self.releasing))
+
+    def with_stops(self, stops: Offsets) -> BatchDecision:
+        """The same, with ranges that end elsewhere."""
+        ranges = tuple(replace(planned, stop=stops.get(planned.tp, planned.stop)) for planned in self.ranges)
+        return replace(self, ranges=ranges)
