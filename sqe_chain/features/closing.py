@@ -160,11 +160,9 @@ def close_now(env: Environment, last: Plan, decision: BatchDecision, look: Look)
     return closing_part(env.flow, last, decision, look.bounds, idle)
 
 
-def closed_after(last: Plan, decision: BatchDecision) -> Closes | None:
-    """Each time that all windows were closed, after a batch that closes them; None: this one does not."""
-    closing, before = decision.closing, Closes.of(last)
-    if closing is None:
-        return None
+def closed_after(last: Plan, closing: Closing, decision: BatchDecision) -> Closes:
+    """Each time that all windows were closed, after a batch that closes them. Pure."""
+    before = Closes.of(last)
     return before.with_done() if before.pending else before.with_new(closing.event_ms, decision.stops)
 
 

@@ -81,7 +81,7 @@ class BatchDecision:
     @property
     def wakes(self) -> bool:
         """Whether stages may have something to do in all state partitions, though they get nothing."""
-        return any(due is not None for due in (self.closing, self.ticks, self.releasing))
+        return self.closing is not None or self.ticks is not None or self.releasing is not None
 
     def with_stops(self, stops: Offsets) -> BatchDecision:
         """The same, with ranges that end elsewhere."""

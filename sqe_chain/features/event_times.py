@@ -103,8 +103,10 @@ def waiting_offsets(plan: Plan) -> dict[TopicPartition, int]:
     return {tp: times.waiting.offset for tp, times in times.items() if times.waiting is not None}
 
 
-def needed_offsets(plan: Plan) -> dict[TopicPartition, int]:
+def needed_offsets(plan: Plan) -> Mapping[TopicPartition, int]:
     """The first offset of each partition that is still to be read after a plan, for the first time or again."""
+    if EventTime.name not in plan.sections:
+        return plan.next_offsets()
     return {**plan.next_offsets(), **waiting_offsets(plan)}
 
 

@@ -206,9 +206,9 @@ def finished_topics(finished: Mapping[str, str]) -> frozenset[str]:
 
 def read_files(plan: Plan) -> frozenset[str]:
     """Topics of the files among the ranges that are read to their ends: nothing comes to them, and they may be gone."""
-    entered = LoadedFiles.of(plan).entered
-    if not entered:
+    if LoadedFiles.name not in plan.sections:
         return frozenset()
+    entered = LoadedFiles.of(plan).entered
     return frozenset(
         planned.topic
         for planned in plan.ranges

@@ -363,6 +363,8 @@ def unneeded_topics(env: Environment, last: Plan, infos: Infos) -> set[str]:
         last: the last plan.
         infos: the inputs that are there.
     """
+    if LoadedFiles.name not in last.sections:
+        return set()
     files, asked = LoadedFiles.of(last), env.settings.of(OverwriteSettings)
     unneeded = {*unneeded_files(last), *abandoned_files(last, env.settings.of(FileSettings).abandon)}
     if asked.overwrite is not None or asked.drop_overwrite:

@@ -223,6 +223,8 @@ def decisions(env: Environment, plan: Plan) -> Iterator[Callable[[], int]]:
     Yields:
         What publishes it, and gives the number of records. It is safe to repeat.
     """
+    if Parking.name not in plan.sections:
+        return
     decided, flow = Parking.of(plan).decided, env.flow
     decision = None if decided is None else decided.decision(flow.declared_name, plan)
     if decided is not None and decision is not None:

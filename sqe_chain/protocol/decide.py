@@ -15,6 +15,7 @@ from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.file_inputs import leaving_files
 from sqe_chain.features.idle import IdleWriters
 from sqe_chain.features.lanes import Lanes, late_after
+from sqe_chain.features.overwrite import Overwrite
 from sqe_chain.features.overwriting import staging_after
 from sqe_chain.features.parking import (
     Parking,
@@ -143,9 +144,10 @@ def given_to_tasks(env: Environment, before: Plan, decision: BatchDecision) -> S
     """What all tasks get in the batch after a plan, the same in a redo. Pure."""
     flow, known = env.flow, before.sections
     return Sections.of(
-        staging_after(before),
+        staging_after(before) if Overwrite.name in known else None,
         decision.closing,
-        Behind() if Rebuilding.of(before).published_until else None,  # receivers may have newer states
+        # Receivers may have newer states.
+        Behind() if Rebuilding.name in known and Rebuilding.of(before).published_until else None,
         # A redo may be made by a run that decides nothing, after a plan in which nothing waits.
         given_of_parked(before, decision) if decision.releasing or _parks(env, before) else None,
         taking(flow, before, decision) if flow.timed or EventTime.name in known else None,
@@ -162,9 +164,8 @@ def sections_after(
         TooManyParked, PoisonError: see `parked_after`.
     """
     flow, known = env.flow, last.sections
-    closed = closed_after(last, decision)
-    if closed is not None:
-        yield closed
+    if decision.closing is not None:
+        yield closed_after(last, decision.closing, decision)
     # Also of a flow that was never folded again: windows that are closed in silence make a silent plan.
     if env.role.refold is not None or Rebuilding.name in known or decision.silent:
         yield behind_after(last, decision, env.role.refold)

@@ -16,6 +16,7 @@ from sqe_chain.features.announcing import publications
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.event_times import needed_offsets
 from sqe_chain.features.lanes import may_move
+from sqe_chain.features.overwrite import Overwrite
 from sqe_chain.features.overwriting import Overwriting, report_replaced
 from sqe_chain.features.parking import Parking, decisions
 from sqe_chain.features.rebuilding import Rebuilding
@@ -171,7 +172,8 @@ class OwnedFlow:
             top_level: the highest level that has something to write.
         """
         env = self.env
-        publish = publish and not Rebuilding.of(plan).silent
+        # A silent plan gives what receivers have already.
+        publish = publish and not (Rebuilding.name in plan.sections and Rebuilding.of(plan).silent)
         with env.step(PUBLISH):
             outputs = 0
             if publish and report.outputs:
@@ -184,7 +186,8 @@ class OwnedFlow:
                 for action in beside_outputs(env, self.claim, plan):
                     step = partial(inputs.publish, env.flow, env.ports.log, action)
                     outputs += env.retry.call("publish states", step)
-                report_traces(env, report)
+                if env.flow.traces:
+                    report_traces(env, report)
             env.emit(Published(plan=plan.number, outputs=outputs))
         # The last stage first: events between stages exist only while inputs are folded. If the first stage were written
         # and the second not, a redo would find the first one done and fold nothing. The second would never get its events.
@@ -194,7 +197,8 @@ class OwnedFlow:
                 env.emit(Persisted(plan.number, level, rows))
                 if not plan.empty:
                     report_flushed(env, plan, env.flow.levels[level - 1])
-                report_replaced(env, plan, level)
+                if Overwrite.name in plan.sections:
+                    report_replaced(env, plan, level)
         with env.step(COMMIT):
             self.commit(plan)
         env.commits.then(partial(self._no_longer_open, plan.number))
@@ -221,7 +225,9 @@ class OwnedFlow:
         if any(stage in mine for stage, _ in touched):
             # Repeated as one: its tasks write in chunks, and each cell's header shows how far that has come.
             rows = env.retry.call("persist", partial(env.engine.persist, level, plan.plan_id, headers))
-        told = Overwriting(env).persist(self.claim, plan, level, headers)
+        told: Mapping[tuple[int, int], Rows] = {}
+        if Overwrite.name in plan.sections:
+            told = Overwriting(env).persist(self.claim, plan, level, headers)
         for stage in flow.levels[level - 1]:
             bare = [cell for cell in flow.cells[stage.index] if (stage.index, cell) not in touched]
             if bare and stage.name in plan.layout.stages:  # else it is new, and enters with a plan of its own
@@ -302,17 +308,18 @@ def commit_plan(env: Environment, claim: Claim, plan: Plan) -> None:
 def known_without_store(flow: CompiledFlow, claim: Claim, plan: Plan) -> dict[str, object]:
     """What a commit's metadata keep for a rebuild that has lost the store: how far the flow has come, and what it cannot repeat."""
     known: dict[str, object] = {"plan": plan.number, "id": plan.plan_id, "epoch": claim.epoch}
-    parking, closes, begun = Parking.of(plan), Closes.of(plan), Begun.of(plan).marks
-    if closes:  # how many times; where, the lost plans knew
-        known["closes"] = len(closes)
+    if Closes.name in plan.sections:  # how many times; where, the lost plans knew
+        known["closes"] = len(Closes.of(plan))
     if may_move(flow, plan):
         known["state_partitions"] = plan.layout.state_partitions
-    if begun:  # marks of what was read before the first stage do not fit here
-        known["begun"] = len(begun)
-    if parking.records or parking.discarded:
-        known["parked"] = len(parking.records) + len(parking.discarded)
-    if parking.counted:
-        known["released"] = 1
+    if Begun.name in plan.sections:  # marks of what was read before the first stage do not fit here
+        known["begun"] = len(Begun.of(plan).marks)
+    if Parking.name in plan.sections:
+        parking = Parking.of(plan)
+        if waiting := len(parking.records) + len(parking.discarded):
+            known["parked"] = waiting
+        if parking.counted:
+            known["released"] = 1
     return known
 
 

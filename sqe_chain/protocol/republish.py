@@ -203,7 +203,8 @@ class Republisher:
             self._advance(stops, report)
             if env.flow.timed:
                 self._times.done(stops, report, started_ms)
-            report_traces(env, report)
+            if env.flow.traces:
+                report_traces(env, report)
             self._commit([(portion.read.topic, portion.read.partition) for portion in portions])
         result = BatchResult.of(
             report,

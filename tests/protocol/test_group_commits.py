@@ -202,7 +202,7 @@ def test_a_rewind_is_refused_while_a_run_is_alive_and_waits_for_one_that_was_kil
     feed(rehearsal, 1, 2)
     rehearsal.run_until_caught_up()
     alive = rehearsal.zombie()
-    mover = Republisher(rehearsal._environment(None), features_of(rehearsal._environment(None)))
+    mover = Republisher(rehearsal._environment(None))
     before = rehearsal.commits()
     with pytest.raises(ServiceStopped, match="a run is alive"):
         mover.check_stopped()

@@ -57,7 +57,7 @@ def _ranges(facts: Facts) -> Sequence[PlannedRange]:
 
 def _first_offsets(facts: Facts) -> dict[TopicPartition, int]:
     """What a start reads first: plans that are not finished, or what waits, or what comes next."""
-    first_of = {} if facts.plan is None else needed_offsets(facts.plan)
+    first_of = {} if facts.plan is None else dict(needed_offsets(facts.plan))
     for plan in facts.redone:
         for planned in plan.ranges:
             if planned.reads:
