@@ -163,7 +163,22 @@ def found(test: str) -> tuple[Path, ast.stmt]:
         MisplacedError: it is not there, or twice.
     """
     stem, _, name = test.partition("[")[0].partition("::")
-    return tests().find(f"{stem}:{name.replace('::', '.')}")
+    try:
+        return tests().find(f"{stem}:{name.replace('::', '.')}")
+    except MisplacedError:
+        of_class, _, rule = name.partition("::")
+        rules = [node for node in _shipped_rules() if rule and node.name == rule]
+        if len(rules) != 1:
+            raise
+        return tests().find(f"{stem}:{of_class}")[0], rules[0]
+
+
+def _shipped_rules() -> Iterator[ast.FunctionDef]:
+    """The rules of `sqe_chain.testing.contracts`, which classes of tests inherit."""
+    for file in sorted((PACKAGE / "testing" / "contracts").glob("*.py")):
+        for node in ast.walk(package().tree(file)):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                yield node
 
 
 def path_of(test: str) -> str:
