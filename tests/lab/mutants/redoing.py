@@ -226,7 +226,19 @@ MUTANTS: Final = (
     ),
     mutant(
         "a flow may lose its last stage",
-        ("_progress_at", replace("'plan' in meta and (not flow.keeps_plans)", "False")),
+        ("check_no_plans", replace("'plan' in meta", "False")),
         killed_by="test_group_commits::test_a_flow_does_not_lose_its_last_stage",
+    ),
+    mutant(
+        "a run without stages looks where it goes on without being the one member of its group",
+        ("Republisher._enter", replace("self._membership.committed", "self.env.ports.log.committed")),
+        (
+            "Republisher._commit",
+            replace(
+                "self._membership.commit",
+                "lambda commits: self._membership._log._store(self.env.flow.declared_name, commits)",
+            ),
+        ),
+        killed_by="test_group_commits::test_a_run_whose_place_a_newer_one_has_taken_commits_nothing_and_ends",
     ),
 )
