@@ -116,7 +116,7 @@ class Json(Codec[Value]):
         return cast("Value", make_reader(self.python_type)(data))  # each object has its own reader
 
     def decode_all(self, payloads: Sequence[bytes]) -> list[Value]:
-        shallow = max(map(len, payloads), default=0) <= SHALLOW
+        shallow = not self._nests or max(map(len, payloads), default=0) <= SHALLOW
         values = list(map(self.decode_own if shallow else self.decode, payloads))
         if len(values) < len(payloads):
             raise RuntimeError("decoding raised StopIteration, at which map() ends")
