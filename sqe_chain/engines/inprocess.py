@@ -1,6 +1,6 @@
 """The engine that runs every task in this process, one after another: for tests, notebooks, small flows.
 
-It runs the same segment code as Spark, shuffles included.
+It runs the same tasks as Spark, shuffles included.
 """
 
 from __future__ import annotations

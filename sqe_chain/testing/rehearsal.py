@@ -1,4 +1,4 @@
-"""Runs a flow in one process, batch by batch, with the real segment and protocol code."""
+"""Runs a flow in one process, batch by batch, with the real code of tasks and of the protocol."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class TaskResult:
 
     Attributes:
         level: 0 for a reading task, else the level after a shuffle.
-        report: the report of the segment; None if the task failed, or ran no segment.
+        report: the report of its work; None if the task failed, or had none to do.
         outputs: all outputs of the task, if they are few.
         states: all changed states of the task, if they are few.
         kept_outputs: the cached rows contain outputs.

@@ -200,7 +200,7 @@ def _states_of(batches: Batches) -> Iterator[ChangedStates]:
 
 
 def _pack(blocks: Callable[[], Iterable[Block]], work: Work, level: int, results: Sequence[bytes]) -> Batches:
-    """Run a segment; yield its blocks as rows as they come, then the results of upstream tasks."""
+    """Run a task; yield its blocks as rows as they come, then the results of upstream tasks."""
     packer = Packer(work.parts, work.inline, level)
     try:
         each = iter(blocks())
