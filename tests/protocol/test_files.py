@@ -13,6 +13,7 @@ from sqe_chain import Flow
 from sqe_chain.errors import (
     ChangedFile,
     ConfigurationError,
+    PlanMismatch,
     PoisonError,
     ServiceStopped,
     Superseded,
@@ -466,3 +467,21 @@ def test_a_source_of_files_stays_declared(tmp_path: Path) -> None:
     other.source("live", Fastening).aggregate("per-robot", key=lambda one: one.robot, state=Total, fold=add)
     with pytest.raises(ServiceStopped, match="has read 'fastenings' so far"):
         Rehearsal(other, log=load.log, store=load.stores).start()
+
+
+def test_a_redo_of_a_flow_without_stages_that_gives_something_else_stops(tmp_path: Path) -> None:
+    """Its plans have digests, too: they keep how far files are read."""
+    some_files(tmp_path, "csv", (5,))
+    more = [0]
+    flow = Flow("publish")
+    rows = flow.files("fastenings", Fastening, tmp_path / "*.csv")
+    rows.map(lambda row: Fastening(row.robot, row.screws + more[0])).to(
+        "rows", key=lambda one: one.robot, partitions=2
+    )
+    load = Rehearsal(flow, settings=FEW)
+    load.crash(step=5, after_passes=1)  # the first plan lists the files
+    load.run_until_crash()
+    more[0] = 1
+    with pytest.raises(PlanMismatch, match="gives something else"):
+        load.start()
+    assert load.log.records("rows") == []
