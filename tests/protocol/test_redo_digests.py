@@ -85,6 +85,26 @@ def test_one_output_that_differs_is_found_whatever_its_partition(number: int) ->
     stops(rehearsal, other, r"topic/copies\.")
 
 
+@pytest.mark.parametrize("carrier", ["payload", "headers"])
+@pytest.mark.parametrize("number", range(6))
+def test_one_output_that_differs_and_is_as_long_is_found(
+    number: int, carrier: Literal["payload", "headers"]
+) -> None:
+    """An envelope ends with its own checksum: a CRC-32 over all of it is the same number for every envelope of that length."""
+    rehearsal = crashed(flow_with(emitted=lambda value: {**value, "more": 1}, carrier=carrier))
+    other = flow_with(emitted=lambda value: {**value, "more": 1 + (value["n"] == number)}, carrier=carrier)
+    stops(rehearsal, other, r"[^.]*topic/copies\.")
+
+
+@pytest.mark.parametrize("carrier", ["payload", "headers"])
+def test_values_that_two_outputs_have_exchanged_are_found(carrier: Literal["payload", "headers"]) -> None:
+    rehearsal = crashed(flow_with(emitted=lambda value: {**value, "more": value["n"] % 2}, carrier=carrier))
+    other = flow_with(
+        emitted=lambda value: {**value, "more": (value["n"] + (value["n"] in {4, 5})) % 2}, carrier=carrier
+    )
+    stops(rehearsal, other, r"[^.]*topic/copies\.")
+
+
 @pytest.mark.parametrize("number", range(6))
 def test_one_state_that_differs_is_found_whatever_its_partition(number: int) -> None:
     rehearsal = crashed(flow_with())
