@@ -116,7 +116,7 @@ def look_at_nothing() -> None:
 
 
 def first_skips(failing: int) -> float:
-    """Seconds of processor time of a batch in which a fold newly fails on so many inputs; the median of several."""
+    """Seconds of processor time of a batch in which a fold newly fails on some inputs; the median of several."""
 
     def fold(state: dict[str, int], value: dict[str, int]) -> None:
         if value["bad"]:
