@@ -1,4 +1,4 @@
-"""The services, and who watches their batches."""
+"""Which service runs a flow: one with plans, or one that has its group's commits alone."""
 
 from __future__ import annotations
 
