@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -89,21 +89,13 @@ class SourceTimes:
         """Move event time by records that were read for the first time, whatever becomes of them."""
         if not facts.offsets or facts.offsets[-1] < self._since:
             return
-        offsets, times_ms, lanes, stated_ms = facts
-        if lanes.count(lanes[0]) < len(lanes) or offsets[0] < self._since or None in times_ms:
-            rows: dict[int, tuple[list[int], list[int]]] = {}
-            for offset, at_ms, lane, stated in zip(offsets, times_ms, lanes, stated_ms, strict=True):
-                if lane is None or offset < self._since:
-                    continue
-                stated_times = rows.setdefault(lane, ([], []))
-                stated_times[1].append(stated)
-                if at_ms is not None:
-                    stated_times[0].append(at_ms)
-            for lane, (found_ms, stated_here) in rows.items():  # only a lane is in the order of its times
-                self._observe(self._writers[lane], found_ms, max(stated_here))
-            return
-        if lanes[0] is not None:
-            self._observe(self._writers[lanes[0]], times_ms, max(stated_ms))  # type: ignore[arg-type] # none is None
+        if facts.offsets[0] < self._since:
+            rows = zip(*facts, strict=True)
+            facts = TimeFacts(*zip(*[row for row in rows if row[0] >= self._since], strict=True))
+        for lane, (times_ms, stated_ms) in _by_lane(
+            facts
+        ).items():  # only a lane is in the order of its times
+            self._observe(self._writers[lane], times_ms, stated_ms)
 
     def _observe(self, name: str, times_ms: Sequence[int], stated_ms: int) -> None:
         self.times.observe(name, times_ms, stated_ms, guard=self.guard, at_end=self._at_end)
@@ -146,6 +138,33 @@ def writer_of(head: EnvelopeHead) -> tuple[str, tuple[Hop, ...]]:
     # A republished state has a name of its own at the end of the output's; it is the same writer.
     name = "/".join(links[-1].output.split("/")[:2])
     return name, tuple((link.output.partition("/")[0], link.topic) for link in links)
+
+
+def _by_lane(facts: TimeFacts) -> dict[int, tuple[Sequence[int], int]]:
+    """The known times of each known lane, in their order, and the highest watermark that is stated there."""
+    _, times_ms, lanes, stated_ms = facts
+    if lanes.count(lanes[0]) == len(lanes):
+        times_of: dict[int | None, Sequence[int | None]] = {lanes[0]: times_ms}
+        highest_ms: dict[int | None, int] = {lanes[0]: max(stated_ms)}
+    else:
+        known_of = defaultdict[int | None, list[int | None]](list)
+        for lane, at_ms in zip(lanes, times_ms, strict=True):
+            known_of[lane].append(at_ms)
+        times_of, highest_ms = {**known_of}, dict.fromkeys(known_of, 0)
+        if any(stated_ms):
+            for lane, stated in zip(lanes, stated_ms, strict=True):
+                highest_ms[lane] = max(highest_ms[lane], stated)
+    unknown = None in times_ms
+    return {
+        lane: (_without_none(own) if unknown else own, highest_ms[lane])  # type: ignore[misc] # none is None
+        for lane, own in times_of.items()
+        if lane is not None
+    }
+
+
+def _without_none(times_ms: Sequence[int | None]) -> list[int]:
+    """Those that are known."""
+    return [at_ms for at_ms in times_ms if at_ms is not None]
 
 
 def without_replays(
