@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import NamedTuple
 
 TopicPartition = tuple[str, int]
@@ -35,6 +36,7 @@ class StoredPlan(NamedTuple):
         frontier: time, topic and partition up to which it takes inputs, by their times; None: it takes none by time.
         parked: inputs that wait after it.
         released: inputs that it processes, and that had waited.
+        again: inputs that it has tried to release, and that have failed again.
     """
 
     number: int
@@ -43,6 +45,7 @@ class StoredPlan(NamedTuple):
     frontier: tuple[int, str, int] | None
     parked: frozenset[Coordinates] = frozenset()
     released: frozenset[Coordinates] = frozenset()
+    again: frozenset[Coordinates] = frozenset()
 
     @classmethod
     def read(cls, data: bytes) -> StoredPlan:
@@ -53,16 +56,19 @@ class StoredPlan(NamedTuple):
         frontier = raw["sections"].get("event-time", {}).get("frontier")
         parked = raw["sections"].get("parked", {})
         waits = ((record[0], record[2], record[3]) for record in parked.get("records", ()))
-        released = (
-            (topic, partition, offset)
-            for topic, _, partition, offsets in parked.get("released", ())
-            for offset in offsets
-        )
+        again = _places(parked.get("decided", {}).get("failed", ()))
         return cls(
             raw["number"],
             tuple(StoredRange(*planned) for planned in sorted(ranges)),
             frozenset(skipped),
             None if frontier is None else (frontier[0], frontier[1], frontier[2]),
             frozenset(waits),
-            frozenset(released),
+            _places(parked.get("released", ())),
+            again,
         )
+
+
+def _places(listed: Iterable[tuple[str, str, int, list[int]]]) -> frozenset[Coordinates]:
+    return frozenset(
+        (topic, partition, offset) for topic, _, partition, offsets in listed for offset in offsets
+    )

@@ -28,6 +28,7 @@ FAULTS: Final = (
     *("RecreatedTopic, handled", "rubbish", "malformed", "file: rename", "file: copy"),
     *("store went back", "state partition went back", "StoreInconsistent, handled"),
     *("rebuild", "rebuild --resume", "rebuild, overtaken", "export and import"),
+    *("failed release", "failed discard", "failed again", "discarded"),
     *("log cut off", "TruncatedInput, handled", "record lost", "GapError, handled", "record lost, excused"),
     *("republisher changed", "ChangedRepublisher, handled", "counted roots came back"),
     *("standby, the other run killed", "standby, the other run gave its claim back"),
@@ -38,6 +39,7 @@ STEPS: Final = (
     *("run", "kill", "start", "wake", "trouble", "settle", "rewind", "copy", "roll back", "table back"),
     *("compact", "vacuum", "rebuild", "move", "change", "feed", "file", "rubbish", "open", "abort"),
     *("elect", "forget", "grow", "recreate", "jump", "standby", "cut", "lose", "change mind", "come back"),
+    "decide",
 )
 """The steps of schedules."""
 KINDS: Final = {

@@ -30,6 +30,7 @@ class FactGenerator:
         again: a fifth one, for topics that are created again.
         damage: a sixth one, for logs that lose something, and for standbys.
         told: a seventh one, for joins, and for what stages let pass and drop.
+        decided: an eighth one, for what operators decide about failed records.
 
     Attributes:
         world: the world.
@@ -49,9 +50,10 @@ class FactGenerator:
         again: random.Random,
         damage: random.Random,
         told: random.Random,
+        decided: random.Random,
     ) -> None:
         self.draw, self.more, self.newest, self.latest, self.again = draw, more, newest, latest, again
-        self.damage = damage
+        self.damage, self.decided = damage, decided
         self.world = publishing_world(newest_world(extended_world(random_world(draw), more), newest), told)
         self.steps: list[Step] = []
         self.number = 0

@@ -11,6 +11,7 @@ from sqe_chain.adapters.memory.store import StoreCopy
 from sqe_chain.errors import (
     ChainError,
     ConfigurationError,
+    NotCaughtUp,
     PlanMismatch,
     ServiceStopped,
     StoreInconsistent,
@@ -20,6 +21,7 @@ from sqe_chain.errors import (
 )
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.operations.failed_in_plans import FailedInPlans
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
 from sqe_chain.testing.faulty_ports import FaultyStorage
@@ -403,6 +405,26 @@ class Simulation(SimulatedSystem):
                 self.fired["rebuild, refused"] += 1
 
         self._with_faults("totals", rebuild, faults)
+
+    def _do_decide(self, releases: bool, faults: Sequence[Sequence[Any]] = ()) -> None:
+        """Release or discard what the service has skipped. What is released fails again, since no code can read it."""
+        totals = self.services["totals"]
+        self.fired["failed release" if releases else "failed discard"] += 1
+
+        def decide() -> None:
+            totals.service = None
+            operator = FailedInPlans(totals._environment(None))
+            try:
+                if releases:
+                    self.fired["failed again"] += operator.release().again
+                else:
+                    self.fired["discarded"] += operator.discard().discarded
+            except ConfigurationError:
+                return  # it has not run yet
+            except NotCaughtUp:
+                self.fired["failed, not caught up"] += 1
+
+        self._with_faults("totals", decide, faults)
 
     def _do_move(self, faults: Sequence[Sequence[Any]] = ()) -> None:
         """Export the states, and import them into an empty store."""

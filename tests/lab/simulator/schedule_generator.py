@@ -26,7 +26,7 @@ def drawn(seed: int) -> Schedule:
     Args:
         seed: any whole number.
     """
-    seeds = [f"{seed} {name}" for name in ("more", "newest", "latest", "again", "damage", "told")]
+    seeds = [f"{seed} {name}" for name in ("more", "newest", "latest", "again", "damage", "told", "decided")]
     later = [random.Random(one) for one in seeds]
     return _ScheduleGenerator(random.Random(seed), *later).schedule()
 
@@ -51,6 +51,7 @@ class _ScheduleGenerator(DamageGenerator):
         self.steps += self._newest_steps()
         self.steps += self._latest_steps()
         self.steps += self.damage_steps()
+        self.steps += self._decided_steps()
         for name in self._services():
             if chance(self.draw, 0.85) or name == "totals":
                 self.steps.append(self._run(name))
@@ -153,6 +154,27 @@ class _ScheduleGenerator(DamageGenerator):
         at = int(150 * latest.random() ** 1.5)
         fault = ["meanwhile", at, latest.choice(["before", "after"]), False, others]
         return [*steps, ["rebuild", chance(latest, 0.4), [fault]], ["run", "totals", 1, []]]
+
+    def _decided_steps(self) -> list[Step]:
+        """Operators release or discard what the service has skipped, two at once, killed anywhere."""
+        world, decided = self.world, self.decided
+        if world.poison != "dead_letter" or not chance(decided, 0.4):
+            return []
+        faults: list[list[Any]] = []
+        at = int(60 * decided.random() ** 1.5)
+        when, writes = decided.choice(["before", "after"]), chance(decided, 0.5)
+        match decided.randrange(4):
+            case 0:
+                faults.append(["crash", at, when, writes])
+            case 1:
+                faults.append(["meanwhile", at, when, False, [["decide", chance(decided, 0.5), []]]])
+            case 2:
+                faults.append(["meanwhile", at, when, False, [["run", "totals", 1, []]]])
+        steps: list[Step] = [["decide", chance(decided, 0.6), faults]]
+        rubbish: list[Step] = []
+        if not world.totals_read_raw and chance(decided, 0.5):
+            rubbish.append(["rubbish", "far", decided.randrange(3), decided.choice(malformed.KINDS)])
+        return [*rubbish, ["run", "totals", 1, []], *steps, ["run", "totals", 1, []]]
 
     def _recreate_while_folded(self) -> list[Step]:
         self.special_done = True
