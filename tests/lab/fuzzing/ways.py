@@ -21,8 +21,8 @@ from sqe_chain.envelope.message import payloads_of, read
 from sqe_chain.envelope.replay_filter import ReplayFilter
 from sqe_chain.errors import EnvelopeError, PoisonError, ServiceStopped
 from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import TopicIdPartition
-from sqe_chain.flow.nodes import SourceNode
 from sqe_chain.task import deciding
 from sqe_chain.task.deciding import Deciding
 from sqe_chain.task.records import Records
@@ -43,16 +43,16 @@ class Difference(AssertionError):
     """A way of reading gives another answer than it has to."""
 
 
-def _sources() -> tuple[SourceNode, SourceNode, Flow]:
+def _flows() -> tuple[CompiledFlow, CompiledFlow]:
     flow, other = Flow("typed"), Flow("decoded")
     typed = flow.source("words", StringValue)
     decoded = other.source("words", lambda payload: payload)
     typed.aggregate("all", key=lambda word: word.value, state=StringValue, fold=lambda _, __: None)
     decoded.aggregate("all", key=lambda word: word, state=StringValue, fold=lambda _, __: None)
-    return flow.compile().sources[0], other.compile().sources[0], flow
+    return flow.compile(), other.compile()
 
 
-_TYPED, _DECODED, _FLOW = _sources()
+_TYPED, _DECODED = _flows()
 _TP: Final = TopicIdPartition("words", TOPIC_ID, 0)
 
 
@@ -255,7 +255,7 @@ def _cells(columns: Columns, index: int, value: bytes, like: Content, *, carried
 
 def _in_order(records: Sequence[Record], verdicts: Sequence[Verdict], setting: int) -> list[Any]:
     """A receiver's decisions: new, replay, skipped, or an end; with the marks after them. Returns those of the first way."""
-    compacted, node = bool(setting & COMPACTED), _DECODED if setting & DECODER else _TYPED
+    compacted, flow = bool(setting & COMPACTED), _DECODED if setting & DECODER else _TYPED
     right = _right(records, verdicts, compacted=compacted)
     first: tuple[list[Any], MarksRecord] | None = None
     for columns, run, size in (
@@ -263,11 +263,11 @@ def _in_order(records: Sequence[Record], verdicts: Sequence[Verdict], setting: i
         (1, NEVER, BLOCKS[setting & 3]),
         (1, 1, BLOCKS[setting & 3]),
     ):
-        found = _decided(records, node, columns, run, size, compacted=compacted)
+        found = _decided(records, flow, columns, run, size, compacted=compacted)
         where = f"columns from {columns}, runs from {run}, blocks of {size}"
         if first is None:
             first = found
-            _compare(records, found[0], right, typed=node is _TYPED)
+            _compare(records, found[0], right, typed=flow is _TYPED)
         elif found[0] != first[0]:
             both = list(zip_longest(found[0], first[0]))
             number = next(at for at, (one, other) in enumerate(both) if one != other)
@@ -300,7 +300,7 @@ def _ways(columns: int, run: int) -> Iterator[None]:
 
 
 def _decided(
-    records: Sequence[Record], node: SourceNode, columns: int, run: int, size: int, *, compacted: bool
+    records: Sequence[Record], flow: CompiledFlow, columns: int, run: int, size: int, *, compacted: bool
 ) -> tuple[list[Any], MarksRecord]:
     """What the segment decides about each record, and its marks."""
     marks = PartitionMarks("words", TOPIC_ID, 0, compacted=compacted)
@@ -309,7 +309,7 @@ def _decided(
     def lane_read(lane: int) -> int:
         return lanes.setdefault(lane, read_lane(lane, "words", TOPIC_ID, 0))
 
-    decides = Deciding(_FLOW.compile(), node, _TP, marks, {}, lane_read, retried_alone=False)
+    decides = Deciding(flow, flow.sources[0], _TP, marks, {}, lane_read, retried_alone=False)
     decides._wants_key = True
     answers: list[Any] = []
     with _ways(columns, run):

@@ -165,7 +165,7 @@ class WriteChecks(Invariants):
         )
         self._plans[plan.plan_id], self._expected[plan.plan_id] = plan, expected
         left_out = [(exclusion.topic, exclusion.partition, exclusion.offset) for exclusion in plan.exclusions]
-        # What an operator has tried in vain was left out by an earlier plan.
+        # What an operator has tried in vain was skipped by an earlier plan.
         out = [at for at in left_out if at not in stored.again]
         agrees = set(out) - expected.may_exclude == expected.excluded - expected.may_exclude and len(
             set(out)

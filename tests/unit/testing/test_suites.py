@@ -131,7 +131,7 @@ def test_each_defect_of_the_past_has_a_test_that_every_commit_runs() -> None:
     assert {defect for defect, _, _ in rows} >= {mutant.name for mutant in PAST}
     for _, file, name in rows:
         text = (tests / file).read_text()
-        marks = re.search(rf"((?:^@.*\n(?:[ )].*\n)*)*)^def {name}\(", text, re.MULTILINE)
+        marks = re.search(rf"((?:^ *@.*\n(?:[ )].*\n)*)*)^ *def {name}\(", text, re.MULTILINE)
         assert marks is not None, f"{file} has no {name}"
         assert "mark.release" not in marks[1], name
         assert "pytestmark = pytest.mark.release" not in text, name
