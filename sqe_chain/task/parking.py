@@ -147,6 +147,10 @@ class ParkedKeys:
     discarded: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
     failed: frozenset[tuple[int, bytes]] = frozenset()
 
+    def skips(self, tp: TopicPartition) -> bool:
+        """Whether any record of a partition may have been skipped before."""
+        return bool(self.failed or self.discarded.get(tp))
+
 
 @dataclass(frozen=True, slots=True)
 class Releasing:

@@ -111,11 +111,11 @@ class SourcePartition:
             released=bool(portion.parked),
         )
         waiting = ParkedKeys() if portion.parked else job.sections.find(ParkedKeys)
-        self._following = (
-            None
-            if waiting is None
-            else Following((read.topic, read.partition), waiting, parks=flow.poison == "park")
-        )
+        own, parks = (read.topic, read.partition), flow.poison == "park"
+        self._following: Following | None = None
+        # Once a flow has released anything its plans always keep where. That alone must cost no record anything.
+        if waiting is not None and (parks or waiting.skips(own)):
+            self._following = Following(own, waiting, parks=parks)
         self._end = PartitionEnd(read.topic, read.partition, portion.marks)
 
     def due(self, messages: Iterable[Sequence[Message]]) -> Iterator[Records]:
