@@ -24,6 +24,7 @@ from sqe_chain.task.records import Records
 if TYPE_CHECKING:
     from sqe_chain.envelope.block import Block
 
+# Both numbers change the cost alone: `tests/lab/fuzzing` compares all ways of deciding, record by record.
 WORTHWHILE = 20
 """Records of a block; for fewer of them columns cost more than they save."""
 WORTHWHILE_RUN = 50
@@ -203,7 +204,6 @@ class Deciding:
         except Exception as error:  # noqa: BLE001 - the policy decides
             records.failures[number] = error
             return 0
-        records.segments.append((number, number + 1, False))
         for index, payload in payloads:
             records.inputs.append(number)
             records.payloads.append(payload)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any, Final, cast
+from typing import Any, Final, TypeGuard, cast
 
 from sqe_chain.codecs.registry import codec_of_tag
 from sqe_chain.errors import PoisonError, RepeatedPosition, text_of
@@ -33,11 +33,14 @@ from sqe_chain.task.trace_links import BlockTraces, CountedTraces
 
 _NO_UNITS: Final = UnitRun.of(())
 BLOCK = 1_000
-"""Units folded at a time after a shuffle."""
+"""Units folded at a time after a shuffle: as many as Kafka's reader gives at once, so both paths fold blocks of one size."""
+Named = Origin | int
+"""What a stage names as the input of what it gives: its origin; or after `Level._apply` the number of a unit in that run, since an
+origin for each unit is most of what an aggregate's output would cost. `Level._origin` gives the origin of either."""
 
 
 class Level:
-    """The stages of one level, in one state partition."""
+    """The stages of one level, in one state partition, in one attempt. Without a shuffle all of a task, else one after the other."""
 
     def __init__(
         self,
@@ -50,25 +53,35 @@ class Level:
         block: BlockTraces | None = None,
     ) -> None:
         self._flow = flow
-        self._level = level
+        self._level = level  # 1 or more
         self._part = part
-        self._report = report
+        self._report = report  # of the task: several levels may add to it
         self._job = job
+        # Inputs that this attempt takes back: whatever they give is dropped, in outputs here, in states by the stages.
         self._candidates = job.candidates
+        # None in most batches. What either causes has no input to blame. A batch that closes windows reads nothing.
         self._closing, self._ticks = job.sections.find(Closing), job.sections.find(Ticks)
+        # What stages gave and nothing took yet. Its `made_of` and the fifth part of its units are `Named`.
+        # Invariant: a number among them is of `_run`, since `_apply` makes origins of those of the run before.
         self._collector = Collector(flow)
         self._gatherer = Gatherer(flow, part, job.topics, job.clock_ms, job.suffix, job.watermarks)
         self._shuffle = Shuffle(flow)
+        # Until `blocks` gives them: outputs of inputs that are through; and units for the next level, if it is wanted.
         self._ready: list[Output] = []
         self._leaving: list[ShuffledUnits] = []
         self._compiler = Compiler(
             flow, self._collector, job.clock_ms, frozenset([stage.index for stage in flow.stages])
         )
         self._deeper = [stage.index for stage in flow.stages if flow.depths[stage.index] == level + 1]
-        self._wanted = level < job.top_level
+        self._wanted = level < job.top_level  # a redo does not run stages that have the plan already
+        # Not None: then no stage gets `_apply`, because traces follow origins.
         self._traces = CountedTraces(self._collector.made, block, job.candidates) if flow.traces else None
         self._stages: dict[int, StagePart] = {}
-        self._failures: dict[tuple[str, int, int], Exclusion] = {}
+        self._failures: dict[
+            tuple[str, int, int], Exclusion
+        ] = {}  # by `Origin.order`: the first one of an input is reported
+        # The stage whose units came last (-1: none did), and the input of the last one, which may go on in the next run. So its
+        # outputs wait until another input comes: all that it gives to one output belongs in one collection.
         self._folding = -1
         self._current: Origin | None = None
         self._run = _NO_UNITS
@@ -150,10 +163,10 @@ class Level:
                 self._leaving += self._shuffle.blocks(stage, units[begin:end], numbers, inputs, own)
             units.clear()
 
-    def _causes_of(self, given: Sequence[Origin | int]) -> list[str | None] | None:
+    def _causes_of(self, given: Sequence[Named]) -> list[str | None] | None:
         """What has caused each unit, where no input has; None: inputs have caused all of them."""
-        if self._run_is_due or set(map(type, given)) != {int}:
-            return [self._origin(index).cause for index in given]
+        if self._run_is_due or not all_numbers(given):
+            return [self._origin(named).cause for named in given]
         return None
 
     def finish(self) -> Iterator[Block]:
@@ -178,6 +191,10 @@ class Level:
         self._report.failed += self._failures.values()
         if self._traces is not None:
             self._report.traces.append(self._traces.report)
+        if self._collector.made:
+            raise AssertionError(
+                f"level {self._level}, state partition {self._part}: outputs were left behind"
+            )
         self._leave()
         yield from self.blocks()
         if self._job.wakes and self._wanted and self._deeper:
@@ -235,18 +252,17 @@ class Level:
         given[:] = map(self._origin, given)
         self._run, self._run_is_due = run, DueInputs in set(map(type, run.sources))
 
-    def _origin(self, given: Origin | int) -> Origin:
+    def _origin(self, given: Named) -> Origin:
         """What a stage has named as the input of what it gives."""
         return given if isinstance(given, Origin) else self._run.origin(given)
 
-    def _inputs_of(self, given: Sequence[Origin | int]) -> Given:
+    def _inputs_of(self, given: Sequence[Named]) -> Given:
         """The inputs of what stages have given, side by side if all of it comes from one block; see `Records.inputs_of`."""
-        at = [index for index in given if isinstance(index, int)]
-        if at and len(at) == len(given):
+        if given and all_numbers(given):
             run = self._run
-            source = run.sources[at[0]]
+            source = run.sources[given[0]]
             if run.sources.count(source) == len(run):
-                return cast("Given", source.inputs_of(list(map(run.numbers.__getitem__, at))))
+                return cast("Given", source.inputs_of(list(map(run.numbers.__getitem__, given))))
         return [(0, len(given), *Inputs.of(map(self._origin, given)))] if given else []
 
     def _gather(self, current: Origin | None = None) -> None:
@@ -321,6 +337,11 @@ class Level:
                 f"flow {self._flow.name!r}: {exclusion}: this batch has to be repeated with care"
             ) from error
         self._failures.setdefault(origin.order, exclusion)
+
+
+def all_numbers(given: Sequence[Named]) -> TypeGuard[Sequence[int]]:
+    """Whether units of `Level._run` have given all of it; then none needs an origin."""
+    return set(map(type, given)) == {int}
 
 
 def run_level(

@@ -22,21 +22,25 @@ _FIRST: Final = path_element(0)
 class Records:
     """The records of one block of one input partition. A record's number is its index in the block.
 
+    `Deciding.decide` fills it; what is empty before is so of records about which nothing is decided yet.
+
     Attributes:
-        messages: the records.
+        messages: the records; never changed.
         block: the same by columns; None: they are looked at one by one.
-        heads: number -> envelope (None where there is none), as far as they were parsed.
-        inputs: of each payload that is taken, the number of its record; ascending.
+        heads: number -> envelope (None where there is none), of records that were looked at without columns, or whose run marks
+            refused. Of all others `head` parses it when it is asked for.
+        inputs: of each payload that is taken, the number of its record; ascending. A record of several payloads comes several times.
+            Invariant: `inputs`, `payloads`, `keys` and `paths` have one entry for each payload.
         payloads: the payloads.
-        keys: the keys of their records.
+        keys: the keys of their records; None also where no operator asks for keys.
         paths: their paths.
-        segments: what is taken, in order. Number of the first record, number after the last one, and whether they were
-            decided about as a run; else it is one record.
-        closely: numbers of records that were looked at by themselves, not by columns.
-        failures: number -> why the record is skipped.
-        trial: number -> why a record is retried alone: stages try it and take it back.
-        given_ms: number -> the event time that the source's function gave.
-        orders_ms: number -> place in the order of times; empty in flows without stages that go by event time.
+        closely: numbers of records that were looked at by themselves. Columns may be wrong about them, so they go by their origins.
+        failures: number -> why the record is skipped. Grows until the block is worked through. Its
+            payloads may still be among `inputs`.
+        trial: number -> why a record is retried alone: stages try it and take it back. Its payloads stay in `inputs`.
+        given_ms: number -> the event time that the source's function gave; empty where it has none.
+        orders_ms: number -> place in the order of times. Empty in flows without stages that go by event time; else it has
+            all records of the block, before any of them is decided about.
     """
 
     __slots__ = (
@@ -54,7 +58,6 @@ class Records:
         "orders_ms",
         "paths",
         "payloads",
-        "segments",
         "trial",
     )
 
@@ -72,12 +75,12 @@ class Records:
         self.payloads: list[Any] = []
         self.keys: list[bytes | None] = []
         self.paths: list[bytes] = []
-        self.segments: list[tuple[int, int, bool]] = []
         self.closely = set[int]()
         self.failures: dict[int, Exception | Exclusion] = {}
         self.trial: dict[int, Exclusion] = {}
         self.given_ms: dict[int, int] = {}
         self.orders_ms: dict[int, int] = {}
+        # Made when asked for. Whoever changes what an origin is made of takes it out, or stages would get the old time.
         self._origins: dict[int, Origin] = {}
 
     @property
@@ -158,7 +161,6 @@ class Records:
         self.paths += [_FIRST] * (end - begin)
         self.payloads += payloads
         self.keys += keys
-        self.segments.append((begin, end, True))
 
     def forget(self, numbers: Collection[int]) -> None:
         """Forget the payloads of some records, which have failed."""

@@ -39,17 +39,18 @@ from sqe_chain.task.target import RECORD_OVERHEAD, headers_size
 
 
 class SourcePartition:
-    """The records of one range, on their way into the flow.
+    """The records of one range, on their way into the flow, in one attempt. Another attempt begins with a new one.
 
     Attributes:
         flow: the flow.
         node: its source.
         tp: topic, topic id and partition.
-        marks: the partition's marks; they move.
+        marks: the partition's marks, a copy of the portion's; they move with each record that is decided about.
         lanes: lane as envelopes state it -> the lane that marks use; those seen so far.
-        skipped: offset -> why it is skipped, known before this attempt.
-        excluded: inputs newly skipped.
-        outputs: records to publish so far; the caller takes them and clears the list.
+        skipped: offset -> why it is skipped, known before this attempt; it does not change.
+        excluded: inputs newly skipped, in the order of their offsets.
+        outputs: records to publish so far; the caller takes them and clears the list. Invariant: once there are dead-letter
+            records, the caller takes no more until the partition is finished, because those must be published first.
         letters: dead-letter records of the inputs that are skipped, complete when the partition is finished.
     """
 
@@ -70,21 +71,28 @@ class SourcePartition:
             raise AssertionError(f"flow {flow.name!r} does not read {read.topic!r}")
         self.node = source
         self.tp = TopicIdPartition(read.topic, read.topic_id, read.partition)
+        # The operators know a record by its number in the block, so `_records` is always the block that they work on.
         self._run = compiler.after_source(self.node, self._origin)
+        self._records = Records(self.tp, (), None, self.read_lane)
+        # Shared by the input partitions of a task, one after the other. Invariant: between two blocks it has no output.
         self._collector = collector
         self._gatherer = gatherer
-        self._records = Records(self.tp, (), None, self.read_lane)
         self._now_ms = job.clock_ms
         self._topics = job.topics
-        self._codec = codec = flow.codec_of[read.topic]
+        self._codec = codec = flow.codec_of[
+            read.topic
+        ]  # None: the user's decoder alone knows what payloads are
         decode: Any = self.node.maker if codec is None else codec.decode
         self._decode: Callable[..., Any] = decode
+        # For flows without stages, which have no later place to look at all inputs; None: `Processor` does.
         self._skip_limit = job.sections.find(SkipLimit)
         self.letters: list[Output] = []
         self.skipped = {exclusion.offset: exclusion for exclusion in portion.exclusions}
         self.lanes: dict[int, int] = {}
         self.excluded: list[Exclusion] = []
         self.outputs: list[Output] = []
+        # Both None: the flow asks for no event time. `_times` alone: it is followed, but nothing waits. `_gate` alone:
+        # what was skipped is released, and moves no event time.
         self._times: SourceTimes | None = None
         self._gate: Gate | None = None
         taking = job.sections.find(Taking)
@@ -110,6 +118,7 @@ class SourcePartition:
             retried_alone=bool(job.candidates),
             released=bool(portion.parked),
         )
+        # In a release nothing waits from before: it processes the very records that did.
         waiting = ParkedKeys() if portion.parked else job.sections.find(ParkedKeys)
         own, parks = (read.topic, read.partition), flow.poison == "park"
         self._following: Following | None = None
@@ -238,6 +247,8 @@ class SourcePartition:
         """
         if self._skip_limit is not None:
             self._skip_limit.check(self.flow.name, self.excluded, self._end.records - self._end.replays)
+        if self._collector.made:
+            raise AssertionError(f"{self.tp}: outputs were left behind. Expected all of them to be gathered")
         self._end.marks = self.marks.copy()
         if self._times is not None:
             self._end.times, self._end.late = self._times.times, self._times.late
@@ -298,9 +309,15 @@ class SourcePartition:
         codec, decode, decode_in = self._codec, self._decode, self._decoder_with_record(records)
         if decode_in is None:
             try:
-                if codec is not None:
-                    return codec.decode_all(records.payloads)
-                return [decode(payload) for payload in records.payloads]  # map() would end at a StopIteration
+                if codec is None:
+                    return [
+                        decode(payload) for payload in records.payloads
+                    ]  # map() would end at a StopIteration
+                decoded = codec.decode_all(records.payloads)
+                if len(decoded) == len(
+                    records.payloads
+                ):  # else a codec of a plug-in ended early; below none is lost
+                    return decoded
             except Exception:  # noqa: BLE001, S110 - which one it is, is found below
                 pass
         values: list[Any] = []

@@ -1,6 +1,6 @@
 """Goal: any crash, before or after any step, costs repeated work and nothing else.
 
-Method: real segment and protocol code on a broker and a store in memory. The republisher in front dies
+Method: real tasks and protocol on a broker and a store in memory. The republisher in front dies
 before its commits, so its outputs come again at new offsets. The service under test crashes at the given step,
 starts again, goes on. Then all totals and all outputs must be exact. Pairs of faults, and faults at every call, are
 for the explorer and the simulator.

@@ -1,6 +1,6 @@
 """Goal: readers that run side by side write each row once, and no partition is ever read by two of them, or by none.
 
-Method: a flow into a Delta table on disk, with the real protocol and segment code. Several rehearsals of the same flow with other
+Method: a flow into a Delta table on disk, with the real protocol and real tasks. Several rehearsals of the same flow with other
 input partitions share a broker and a store in memory. One of them crashes at each call in turn, or sleeps and wakes up as a
 zombie. Sets are changed, with crashes at each call of that, too.
 """

@@ -302,7 +302,7 @@ def _ways(columns: int, run: int) -> Iterator[None]:
 def _decided(
     records: Sequence[Record], flow: CompiledFlow, columns: int, run: int, size: int, *, compacted: bool
 ) -> tuple[list[Any], MarksRecord]:
-    """What the segment decides about each record, and its marks."""
+    """What a task decides about each record, and its marks."""
     marks = PartitionMarks("words", TOPIC_ID, 0, compacted=compacted)
     lanes: dict[int, int] = {}
 

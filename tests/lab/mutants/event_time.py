@@ -93,7 +93,7 @@ MUTANTS: Final = (
     mutant(
         "a time from a clock that ran ahead moves event time at once",
         ("believe_times", drop("if count < guard.confirmations:")),
-        killed_by="segment/test_event_times::test_a_wrong_clock_moves_nothing_until_others_agree_or_the_clock_has_come_there",
+        killed_by="task/test_event_times::test_a_wrong_clock_moves_nothing_until_others_agree_or_the_clock_has_come_there",
     ),
     mutant(
         "the first time of a lane is believed, however far ahead of the clock it is",
@@ -114,7 +114,7 @@ MUTANTS: Final = (
     mutant(
         "a time after a long pause in the past waits as one ahead of the clock",
         ("believe_times", replace("clock_ms is None or at_ms > clock_ms + allowed_ms", "True")),
-        killed_by="segment/test_event_times::test_of_a_lane_in_order_the_latest_time_is_believed_once_others_confirm_it",
+        killed_by="task/test_event_times::test_of_a_lane_in_order_the_latest_time_is_believed_once_others_confirm_it",
     ),
     mutant(
         "a service does not report what its stages drop",
@@ -137,7 +137,7 @@ MUTANTS: Final = (
             "frontier_of",
             replace("min(known)", "max(known)"),
         ),
-        killed_by="segment/test_event_times::test_the_frontier_is_the_watermark_of_the_partition_that_is_behind",
+        killed_by="task/test_event_times::test_the_frontier_is_the_watermark_of_the_partition_that_is_behind",
     ),
     mutant(
         "a writer is idle in a partition that is not read to its end",
