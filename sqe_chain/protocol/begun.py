@@ -145,17 +145,19 @@ class BegunBatches:
 
     def _kept_letters(self) -> Iterator[Exclusion]:
         """Inputs of these batches whose dead-letter records are in their topic."""
-        flow = self.env.flow
-        if not flow.dead_letters:
-            return
-        for message in self._since_begun([flow.dead_letter_topic]):
+        flow, topic = self.env.flow, self.env.flow.dead_letter_topic
+        ends = [{name for name, _ in known.ends} for known in self.begun.values()]
+        if not flow.dead_letters and all(names and topic not in names for names in ends):
+            return  # the policy may be another one now
+        self.infos = {**self.infos, **self.env.log.describe([topic])}
+        for message in self._since_begun([topic] if topic in self.infos else []):
             letter = parse_dead_letter(message)
             if letter is None or letter.flow != flow.name:
                 continue
             read = self._read_with(*letter.coordinates)
             if read is not None:
                 yield Exclusion(
-                    read.topic, read.partition, letter.offset, flow.poison, letter.error, letter.text
+                    read.topic, read.partition, letter.offset, "dead_letter", letter.error, letter.text
                 )
 
     def _published(self) -> Iterator[tuple[Place, TopicPartition, Message]]:

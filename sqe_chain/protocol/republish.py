@@ -117,9 +117,7 @@ class Republisher:
             if fresh:
                 self._commit(fresh)
                 env.commits.settle()
-            self._find_skipped(
-                infos, {tp: known.offset for tp, known in self._inputs.items() if known.repeats}
-            )
+            self._find_skipped({tp: known.offset for tp, known in self._inputs.items() if known.repeats})
             self._redo(infos)
         result = StartResult(len(self._inputs))
         env.emit(Recovered.of(result))
@@ -244,7 +242,7 @@ class Republisher:
         to = {tp: offset for tp, offset in to.items() if offset < self._inputs[tp].offset}
         self._check_marks_known(to)
         if to:
-            self._find_skipped(self._topics.look(again=True), to)
+            self._find_skipped(to)
         for (topic, partition), offset in to.items():
             was = self._inputs[topic, partition]
             marks = PartitionMarks(topic, was.topic_id, partition, entered_in_middle=offset > 0)
@@ -356,19 +354,19 @@ class Republisher:
         self._skip_limit = self._skip_limit.after(len(report.excluded), report.fresh)
         return report
 
-    def _find_skipped(self, infos: Infos, again: Mapping[TopicPartition, int]) -> None:
+    def _find_skipped(self, again: Mapping[TopicPartition, int]) -> None:
         """Look for what was skipped where it is read again: after a rewind, and where replays are not known.
 
         Args:
-            infos: topics of the flow.
             again: from which offsets.
 
         Raises:
             DeadLettersLost: retention has taken some of it.
         """
-        if not again:
+        # The policy may be another one now.
+        if not again or not (self.env.flow.dead_letters or any(own.failed for own in self._inputs.values())):
             return
-        self._known = read_skipped(self.env, infos)
+        self._known = read_skipped(self.env)
         for tp, offset in again.items():
             check_known(self.env, self._known, tp, self._inputs[tp].topic_id, offset, self._inputs[tp].failed)
 

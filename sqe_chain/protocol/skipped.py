@@ -13,7 +13,7 @@ from typing import Final
 from sqe_chain.errors import DeadLettersLost
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Notice
-from sqe_chain.ports import TopicInfo, TopicPartition
+from sqe_chain.ports import TopicPartition
 from sqe_chain.task.dead_letters import DeadLetter, Identity
 from sqe_chain.task.failed_log import read_failed_logs
 
@@ -54,10 +54,10 @@ class SkippedInputs:
         return 0 if raw and later and min(later) <= offset else len(gone)
 
 
-def read_skipped(env: Environment, infos: Mapping[str, TopicInfo]) -> SkippedInputs:
-    """All that the dead-letter topic knows of the flow; it is read from its beginning."""
+def read_skipped(env: Environment) -> SkippedInputs:
+    """All that the dead-letter topic knows of the flow, whatever its policy is now; it is read from its beginning."""
     flow = env.flow
-    info = infos.get(flow.dead_letter_topic) if flow.dead_letters else None
+    info = env.log.describe([flow.dead_letter_topic]).get(flow.dead_letter_topic)
     if info is None:
         return SkippedInputs()
     logs = read_failed_logs(env.ports.log, flow.declared_name, info)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sqe_chain.chain import Coordinates
@@ -211,3 +213,38 @@ def wrap_at(number: int) -> bytes:
     """A record that a republisher has made of the input at this offset of one lane."""
     at = Coordinates(topic="root", topic_id=bytes(16), partition=0, offset=number)
     return republish(None, at, number, output="up/in", key=None, timestamp_ms=number)
+
+
+def with_policy(code: Code, poison: PoisonPolicy) -> None:
+    """Go on with the same code and another policy."""
+    code.run.service = None
+    code.run.flow = replace(code.run.flow, poison=poison)
+
+
+@pytest.mark.parametrize("poison", ["stop", "skip"])
+def test_what_was_skipped_stays_skipped_after_a_rewind_whatever_the_policy_is_now(
+    poison: PoisonPolicy,
+) -> None:
+    """One passes a bad record by a policy that is declared once. A later release would publish it a second time."""
+    code = Code()
+    code.feed(1, 2, 3)
+    code.broken = {2}
+    code.run.run_until_caught_up()
+    code.broken = set()
+    with_policy(code, poison)
+    code.run.rewind({("raw", 0): 0})
+    code.run.run_until_caught_up()
+    assert code.good() == [1, 3, 1, 3]
+
+
+@pytest.mark.parametrize("poison", ["stop", "skip"])
+def test_a_redo_by_another_policy_skips_what_was_skipped(poison: PoisonPolicy) -> None:
+    code = Code()
+    code.feed(1, 2, 3)
+    code.broken = {2}
+    code.killed_at(2)
+    assert code.skipped_offsets() == [1]
+    code.broken = set()
+    with_policy(code, poison)
+    code.run.run_until_caught_up()
+    assert code.good()[-2:] == [1, 3]

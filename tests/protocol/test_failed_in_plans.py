@@ -6,12 +6,14 @@ Method: words fail, and the code is corrected. A second operator works while the
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.errors import DeadLettersLost, NotCaughtUp, PoisonError, Superseded
 from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.operations.failed import FailedSelection, ReleaseResult
 from sqe_chain.operations.failed_in_plans import FailedInPlans
 from sqe_chain.plans.settings import Settings
@@ -143,6 +145,17 @@ def test_a_skipped_record_counts_once_whether_it_is_released_before_or_after_a_f
             case _:
                 counting.rehearsal.rebuild(to={("words", 0): 1}, republish=True)
                 counting.counted()
+    assert counting.counted() == WORDS
+
+
+@pytest.mark.parametrize("poison", ["stop", "skip", "park"])
+def test_a_fold_by_another_policy_skips_what_may_be_released_later(poison: PoisonPolicy) -> None:
+    """One passes a bad record by a policy that is declared once, and folds again by the usual one."""
+    counting = Counting()
+    counting.rehearsal.flow = replace(counting.rehearsal.flow, poison=poison)
+    counting.rehearsal.rebuild()
+    assert counting.counted() == ["ant", "cow"]
+    counting.operator().release()
     assert counting.counted() == WORDS
 
 
