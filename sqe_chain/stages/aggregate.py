@@ -125,6 +125,7 @@ class Aggregate(StageWork):
         settle = self._settle
         each = enumerate(zip(run.keys, run.values, strict=True))
         index = 0
+        # Bounded by the units: `each` goes on behind the one that failed. One try around the loop costs less than one for each.
         while True:
             try:
                 for index, (key, value) in each:

@@ -273,6 +273,7 @@ def persist(
     remaining = list(rows)
     views = view.of(remaining) if view else None
     written = 0
+    # Bounded by the rows: each round writes a chunk, or learns how far an earlier attempt has come, which never goes back.
     while True:
         size = chunk_size(store, remaining, views) if remaining else 0
         chunk = remaining[:size]

@@ -168,6 +168,7 @@ def migrate(
     release = f"UPDATE {table} SET version = ?, holder = null {row} AND holder = ?"
     mine = str(uuid.uuid4())  # another program may take the claim when it has expired
     deadline = time.monotonic() + _WAIT_S
+    # Bounded: each round makes one migration, sees that another program has, or waits for it until the deadline.
     while True:
         current = version(client) or 0
         missing = [migration for migration in migrations if migration.number > current]

@@ -159,7 +159,7 @@ class CassandraStore(CheckedStore, WithSchema):
     def flows(self) -> list[str]:
         # Reads all partitions of flows, which are few.
         flows, state = [], None
-        while True:
+        while True:  # bounded by the pages
             page, state = self._client.page((self._cql.list_flows, ()), state, 1_000)
             flows += [str(flow) for (flow,) in page]
             if state is None:
@@ -206,7 +206,7 @@ class CassandraStore(CheckedStore, WithSchema):
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
         statement = (self._cql.scan, cell_of(flow, stage, part))
         state, count = None, 100
-        while True:
+        while True:  # bounded by the pages of the cell
             page, state = self._client.page(statement, state, count)
             rows = [(key, value) for key, value in page if value is not None]  # None: the anchor
             yield from rows

@@ -311,7 +311,7 @@ class Admin(KafkaClient):
     def _retry(self, ask: Callable[[], _Answer]) -> _Answer:
         """Ask until there is an answer or the time is up, each time with a new client."""
         deadline = time.monotonic() + self._settings.timeout_s - self._attempt_s / 2
-        while True:
+        while True:  # until the deadline
             try:
                 return ask()
             except (Unavailable, _StaleMetadata) as error:
@@ -339,7 +339,7 @@ class Admin(KafkaClient):
         deadline = (
             time.monotonic() + self._settings.timeout_s + 1
         )  # the driver's own timeout should come first
-        while True:
+        while True:  # until the deadline
             try:
                 return answer.result(_SLICE_S)
             except FutureTimeout:

@@ -53,7 +53,7 @@ class KafkaGroup(KafkaClient):
         asked = [DriverPartition(topic, partition) for topic, partition in partitions]
         deadline = time.monotonic() + self._settings.timeout_s
         slice_s = 1.0  # short at first, so that a refused login is reported soon
-        while True:
+        while True:  # until the deadline, which `_check_retry` knows
             left = deadline - time.monotonic()
             try:
                 answer = self.driver.committed(asked, timeout=max(min(slice_s, left), _SLICE_S))
@@ -77,7 +77,7 @@ class KafkaGroup(KafkaClient):
             for (topic, partition), commit in commits.items()
         ]
         deadline = time.monotonic() + self._settings.timeout_s
-        while True:
+        while True:  # until the deadline, which `_check_retry` knows
             self._replies.clear()
             try:  # a synchronous commit has no timeout
                 self.driver.commit(offsets=offsets, asynchronous=True)

@@ -75,7 +75,7 @@ class KafkaMember(KafkaClient, Membership):
         deadline = time.monotonic() + self._settings.timeout_s
         for tp, commit in commits.items():
             self._known.setdefault(tp, []).append(commit)
-        while True:
+        while True:  # until the deadline
             if self._over is not None:
                 raise self._over
             self._serve(0, doing)

@@ -230,7 +230,7 @@ class KafkaWriter(Writer):
         """Send a record when the client's full buffer has room again."""
         sender = self._by_topic[record[0]]
         deadline = time.monotonic() + self._settings.flush_s
-        while True:
+        while True:  # until the deadline
             sender.serve(_ROOM_S)
             try:
                 sender.driver.produce(*record)

@@ -98,7 +98,7 @@ class RedisClient:
         """
         with self._mapped(), self._servers.pin(key) as ask:
             cursor, count = 0, 100
-            while True:
+            while True:  # Redis guarantees an end as long as the hash stays bounded
                 cursor, flat = _page(ask(("HSCAN", key, cursor, "COUNT", count)))
                 page = dict(zip(flat[::2], flat[1::2], strict=True))
                 yield page

@@ -198,7 +198,7 @@ class SqliteStore(CheckedStore):
         cell = cell_of(flow, stage, part)
         select = f"SELECT key, state FROM states WHERE {_CELL} AND key {{}} ? ORDER BY key LIMIT {_SCAN_ROWS}"
         comparison, last = ">=", b""
-        while True:
+        while True:  # bounded by the rows: each page begins behind the last key of the one before
             with self._file.transaction() as connection:
                 page = connection.execute(select.format(comparison), (*cell, last)).fetchall()
             if not page:

@@ -272,7 +272,7 @@ def _journal_mode_wal(connection: sqlite3.Connection, timeout_s: float) -> str:
         The journal mode that the file has now.
     """
     deadline = time.monotonic() + timeout_s
-    while True:
+    while True:  # until the deadline
         try:
             return str(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
         except sqlite3.OperationalError as error:

@@ -204,7 +204,7 @@ def _pack(blocks: Callable[[], Iterable[Block]], work: Work, level: int, results
     packer = Packer(work.parts, work.inline, level)
     try:
         each = iter(blocks())
-        while True:
+        while True:  # until the task has given its last block
             with task.not_ending():  # not around a yield
                 block = next(each, None)
             if block is None:

@@ -79,7 +79,7 @@ def serve(connection: Connection, number: int, outboxes: Sequence[int]) -> None:
 
 def _receive(connection: Connection, inbox: SimpleQueue[bytes]) -> None:
     """Take commands, and see when the service is gone."""
-    while True:
+    while True:  # until the service is gone, and this process with it
         try:
             inbox.put(connection.recv_bytes())
         except (EOFError, OSError):

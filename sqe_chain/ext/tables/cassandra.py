@@ -156,7 +156,7 @@ class CassandraRows(ChunkRows):
         if partition_key is not None:
             read, values = f"{read} AND partition_key = ?", (*values, partition_key)
         state = None
-        while True:
+        while True:  # bounded by the pages of the partition
             page, state = self._client.page((read, values), state, _INDEX_PAGE)
             yield from (IndexRow(*row) for row in page)
             if state is None:

@@ -115,7 +115,7 @@ class GroupCommit:
     async def _put_async(self, framed: Frames, timeout_s: float) -> tuple[CommitGroup, int]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        while True:
+        while True:  # until there is room, or the deadline
             with self._lock:  # held for microseconds
                 full = self._refusal(framed)
                 if full is None:
@@ -213,7 +213,7 @@ class GroupCommit:
                     self._changed.notify()
 
     def _run(self) -> None:
-        while True:
+        while True:  # the thread's life: until the log is closed and all that was added is written
             with self._lock:
                 while not self._groups:
                     if self._closing:

@@ -292,7 +292,7 @@ class WriteAheadLog:
             return 0
         self.save()  # first: otherwise the records would be missed
         tail, freed = self._tail, 0
-        while True:
+        while True:  # bounded by the segments: each round deletes one
             with tail.lock:
                 if len(tail.segments) < 2 or tail.segments[0].end > self._saved.published:  # noqa: PLR2004
                     return freed

@@ -171,7 +171,7 @@ class Pages:
                 raise Asked(400, f"at_least={text!r}. Expected TOPIC:PARTITION:OFFSET")
             offsets.append((match["topic"], int(match["partition"]), int(match["offset"])))
         deadline = asyncio.get_running_loop().time() + min(timeout_s, LONGEST_WAIT_S)
-        while True:
+        while True:  # until the deadline
             try:
                 return await run_in_threadpool(self.site.state_of, flow, stage, key, offsets)
             except NotFound:
@@ -348,7 +348,7 @@ def application(pages: Pages, hosts: tuple[str, ...] = LOOPBACK) -> Starlette:
 def _drained(queue: SimpleQueue[tuple[int, int]]) -> list[tuple[int, int]]:
     """The newest progress, if there is any."""
     newest: list[tuple[int, int]] = []
-    while True:
+    while True:  # until the queue is empty
         try:
             newest = [queue.get_nowait()]
         except Empty:

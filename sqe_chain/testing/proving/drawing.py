@@ -47,7 +47,7 @@ def draw_schedules(
 ) -> Iterator[Schedule]:
     """Pairs of faults, and schedules with all that there is, without end; in some of them functions cannot reach what they need for a while."""
     apart = Random(calls)  # noqa: S311 - no secret; apart, so that what else is drawn stays the same
-    while True:
+    while True:  # without end: the prover takes as many as it has time for
         first = random.randrange(max(1, calls))
         pair = tuple(_fault(random, call) for call in (first, first + 1 + random.randrange(_NEAR)))
         yield replace(base, faults=pair)
