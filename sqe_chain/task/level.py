@@ -35,8 +35,8 @@ _NO_UNITS: Final = UnitRun.of(())
 BLOCK = 1_000
 """Units folded at a time after a shuffle: as many as Kafka's reader gives at once, so both paths fold blocks of one size."""
 Named = Origin | int
-"""What a stage names as the input of what it gives: its origin; or after `Level._apply` the number of a unit in that run, since an
-origin for each unit is most of what an aggregate's output would cost. `Level._origin` gives the origin of either."""
+"""What a stage names as the input of what it gives: its origin, or after `Level._apply` the number of a unit in that run. Numbers
+save making an origin for each unit, because columns mostly know what is asked of inputs. `Level._origin` finds that of either."""
 
 
 class Level:

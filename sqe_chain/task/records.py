@@ -80,7 +80,7 @@ class Records:
         self.trial: dict[int, Exclusion] = {}
         self.given_ms: dict[int, int] = {}
         self.orders_ms: dict[int, int] = {}
-        # Made when asked for. Whoever changes what an origin is made of takes it out, or stages would get the old time.
+        # Made when asked for. `give_time` and `place` take out what they change, or stages would get the old time.
         self._origins: dict[int, Origin] = {}
 
     @property

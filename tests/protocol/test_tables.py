@@ -1,6 +1,6 @@
 """Goal: whatever happens at whatever point, a table holds each row of each sealed plan exactly once.
 
-Method: a flow into a Delta table on disk, and into a table of chunks in a database in memory, with the real protocol and real tasks.
+Method: a flow into a Delta table on disk, and into a table of chunks in a database in memory. Protocol and tasks are real.
 Broker and store are in memory. One fault happens at each call in turn, and between each file or chunk and each commit. The process
 dies, before the call or when it has taken effect. Or there is no answer. Or another run takes over, and the first one wakes up as a
 zombie.
