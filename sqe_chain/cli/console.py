@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import traceback as tracebacks
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,9 +12,10 @@ from textwrap import indent
 from typing import Final, NoReturn
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
 from sqe_chain.errors import ChainError, ConfigurationError
@@ -33,6 +36,10 @@ class SafeConsole(Console):
                 yield segment
             else:
                 yield Segment("\n".join(map(one_line, text.split("\n"))), style)
+
+    def on_broken_pipe(self) -> None:
+        """Raise the error again, for `report_errors`: of itself rich would end the process with status 1."""
+        raise  # noqa: PLE0704 - rich calls this while it handles the error
 
 
 OUT = SafeConsole()
@@ -55,6 +62,9 @@ def report_errors(*, traceback: bool = False, as_json: bool = False) -> Iterator
     except (typer.Exit, typer.Abort):
         raise
     except BrokenPipeError:  # the reader has closed the pipe, as in `sqe-chain peek ... | head`: no error
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # Python flushes it when the process ends
         raise typer.Exit(0) from None
     except FileNotFoundError as error:
         if _NO_TEMPORARY not in str(error):
@@ -114,14 +124,27 @@ def print_json(value: object) -> None:
     OUT.file.flush()
 
 
-def print_table(headers: Sequence[str | Column], rows: Iterable[Sequence[object]]) -> int:
-    """Print rows as a table, if there are any: cells that are not `Text` as their text, on one line. Returns their number."""
-    table = Table(*headers)
-    for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(one_line(str(cell))) for cell in row))
-    if table.row_count:
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> int:
+    """Print rows as a table, if there are any; returns their number.
+
+    No word is cut or broken, so that places and names can be copied: a line may be longer than the terminal. Long texts are
+    wrapped between words on a terminal, and never elsewhere.
+
+    Args:
+        headers: names of the columns.
+        rows: their cells; those that are not `Text` are shown as their text, on one line.
+    """
+    cells = [[cell if isinstance(cell, Text) else Text(one_line(str(cell))) for cell in row] for row in rows]
+    table = Table()
+    for number, header in enumerate(headers):
+        texts = [header, *(row[number].plain for row in cells)]
+        whole = [word for text in texts for word in text.split()] if OUT.is_terminal else texts
+        table.add_column(header, min_width=max(map(cell_len, whole)))
+    for row in cells:
+        table.add_row(*row)
+    if cells:
         OUT.print(table)
-    return table.row_count
+    return len(cells)
 
 
 def as_json(data: bytes | None) -> object:

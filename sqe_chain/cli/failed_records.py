@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, get_args
 
-from rich.table import Column
-
 from sqe_chain.cli.console import ERR, key_as_json, print_json, print_table, utc
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.values import moment_ms, place_named
@@ -122,9 +120,6 @@ def list_failed(
 
 
 def _print_rows(rows: list[FailedRecord]) -> None:
-    # One pastes the place, so it is never cut off or broken.
-    longest = max((len(str(record)) for record in rows), default=0)
-    place = Column("read at", no_wrap=True, overflow="ignore", min_width=longest)
     cells = (
         (
             record,
@@ -136,7 +131,7 @@ def _print_rows(rows: list[FailedRecord]) -> None:
         )
         for record in rows
     )
-    print_table((place, "state", "time (UTC)", "key", "error", "text"), cells)
+    print_table(("read at", "state", "time (UTC)", "key", "error", "text"), cells)
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Column
 from rich.text import Text
 
 from sqe_chain.cli.console import ERR, OUT, key_as_json, print_json, print_table, utc
@@ -167,7 +166,7 @@ def _show_waiting(waiting: Sequence[WaitingInputs], *, as_lines: bool) -> None:
                 *by,
             )
         )
-    print_table([Column(name, no_wrap=name in ("partition", "held back by")) for name in headers], rows)
+    print_table(headers, rows)
     ERR.print(
         f"{sum(partition.units for partition in waiting)} records wait for event time, as of the last batch"
     )

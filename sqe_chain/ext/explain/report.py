@@ -30,10 +30,11 @@ def key_text(key: bytes) -> str:
 
 
 def row_of(unit: Contribution) -> tuple[str, ...]:
-    """A unit as the cells of `COLUMNS`."""
+    """A unit as the cells of `COLUMNS`; the root is shown where it is another record."""
     state = "" if unit.state is None else _cut(json_line(unit.state))
     time = utc(unit.timestamp_ms) if unit.timestamp_ms >= 0 else ""
-    return name_of(unit.place), name_of(unit.root), time, unit.refused or "yes", state
+    record, root = name_of(unit.place), name_of(unit.root)
+    return record, "" if root == record else root, time, unit.refused or "yes", state
 
 
 def verdict_of(result: Trace, key: bytes) -> str:
