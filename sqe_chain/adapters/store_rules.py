@@ -1,7 +1,6 @@
 """What all stores do alike: names, sizes, how a record is a row of values, and what the exceptions of drivers mean.
 
-The size of a write and the alphabet of names are up to the program: breaking them is a ValueError. The sizes of keys,
-states and plans are up to the data: a ConfigurationError, unless the caller has compared them with the limits before.
+Which error is for what, `StateStore` lists.
 """
 
 from __future__ import annotations

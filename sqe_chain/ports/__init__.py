@@ -1,10 +1,8 @@
 """The seams: what the protocol needs from Kafka, from a store and from an engine, as Protocols.
 
 Implementations of `Log` and `StateStore` are *addresses*. They can be pickled, carry settings only, and open their clients on
-first use, once per process. So the same object works in the driver and in the tasks of a cluster.
-
-An implementation raises errors of `sqe_chain.errors` in place of its driver's. What may be tried again is `Unavailable`; all
-else has a name of its own.
+first use, once per process. So the same object works in the driver and in the tasks of a cluster. An implementation raises
+errors of `sqe_chain.errors` in place of its driver's. `StateStore` lists all that a store guarantees.
 """
 
 from sqe_chain.ports.log import (

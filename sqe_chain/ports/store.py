@@ -170,11 +170,24 @@ def _plan(number: int, plan_id: str) -> str:
 class StateStore(Protocol):
     """A database that holds states, headers, claims and plans.
 
-    The store compares, never the client: each call that changes something is one atomic operation, and compares first.
-    It gives what is stored then. So it is safe to send again after a lost reply: the second attempt finds `after` stored.
-    Flow and stage names are of the alphabet ``[A-Za-z0-9._-]``.
+    A store guarantees:
 
-    Every call may raise `Unavailable` (no answer, or an unknown outcome) and `ConfigurationError` (address, login, rights, tables).
+    - **It compares, never the client.** Each call that changes something is one atomic operation, and compares first. It gives
+      what is stored then. So it is safe to send again after a lost reply: the second attempt finds `after` stored.
+    - **A read sees every write that was acknowledged before it began**, by any process. So it never asks a replica that may lag.
+    - **A call ends within a bounded time**, with an answer or with `Unavailable`; the protocol waits, and calls again.
+    - **Threads share it, and it can be pickled.** It holds settings only, and opens its clients on first use, once per process:
+      a forked process never uses those of its parent.
+    - **Its `repr` is its address, without passwords.** Errors show it, and stores with the same one share clients: `close` is
+      called when the last of them is no longer used.
+
+    Errors replace those of the driver, and their texts are free:
+
+    - `ValueError`: the program's mistake. These are names outside of the alphabet ``[A-Za-z0-9._-]``, and more than `max_rows`
+      or `max_bytes` in one `write`. So are locations without a stage or a plan.
+    - `ConfigurationError`: address, login, rights, tables, and data above the limits of the server.
+    - `Unavailable`: no answer, or an unknown outcome. It alone is tried again.
+    - `StoreInconsistent`: what is stored cannot be read, because something else has written it.
     """
 
     max_rows: int
@@ -184,7 +197,7 @@ class StateStore(Protocol):
 
     @property
     def max_key_bytes(self) -> int:
-        """Largest key, in bytes: a longer one can be neither written nor read.
+        """Largest key, in bytes, at least 32 KiB and 64 bytes: a longer one can be neither written nor read.
 
         This limit, `max_state_bytes` and `max_plan_bytes` are those of the server, read from it once a process
         where possible; `write` and `set_home` refuse more with ConfigurationError.
@@ -192,7 +205,7 @@ class StateStore(Protocol):
 
     @property
     def max_state_bytes(self) -> int:
-        """Largest sum of a key, its state and its view, in bytes."""
+        """Largest sum of a key, its state and its view, in bytes; at least 2 MiB."""
 
     @property
     def max_plan_bytes(self) -> int:
@@ -272,7 +285,11 @@ class StateStore(Protocol):
         """
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
-        """All keys and states of one state partition, in no particular order; not a snapshot."""
+        """All keys and states of one state partition, in no particular order; not a snapshot.
+
+        A key that is stored all the time is given at least once, perhaps twice, with a state that it had meanwhile. One that is
+        added or deleted meanwhile may be missing. The caller may call the store between rows, or stop early.
+        """
 
     def locations(self, flow: str) -> Locations | None:
         """Where the flow's stages are, for readers; None: not stored yet.

@@ -1,6 +1,6 @@
 """Faults of stores: which of them the tests inject into which store, and why not into the others.
 
-The table in docs/stores.md is the same; a test compares the two.
+The table in tests/README.md is the same; a test compares the two.
 """
 
 from __future__ import annotations

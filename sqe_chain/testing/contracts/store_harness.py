@@ -30,6 +30,22 @@ ODD_KEYS: Final = [
 ]
 
 
+LONGEST_ROW: Final = 32 * 1024 + 64
+"""Bytes of the longest key that every store takes."""
+
+
+def zeros(most: int) -> bytes:
+    """One byte more than a limit; skips the test where that is more than 1 GiB."""
+    if most > 1 << 30:
+        pytest.skip(f"a limit of {most} bytes is too large to be tried")
+    return bytes(most + 1)
+
+
+def refused_as_mistake() -> pytest.RaisesExc[ValueError]:
+    """Checks that something is refused as a mistake of the program; the text is the store's own."""
+    return pytest.raises(ValueError)  # noqa: PT011 - any text
+
+
 class StoreHarness:
     """What differs from store to store: a subclass gives `url`, and declares what its store can do besides what each must.
 

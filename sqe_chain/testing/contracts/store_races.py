@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final
 
 from hypothesis import HealthCheck, Phase, settings
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from sqe_chain.adapters import open_store
+from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import Header, Home, StateStore
 from sqe_chain.testing.contracts.compete import compete
 from sqe_chain.testing.contracts.store_harness import CLAIM, StoreHarness
@@ -31,6 +34,14 @@ class SharedRules(StoreHarness):
         copy: StateStore = pickle.loads(pickle.dumps(store))
         assert copy.home(flow)[0] == CLAIM
         assert (copy.max_rows, copy.max_bytes) == (store.max_rows, store.max_bytes)
+
+    def test_a_store_is_shown_as_its_address_without_the_password(self, url: str, store: StateStore) -> None:
+        """Errors show it, and by it stores share clients."""
+        assert repr(store) == repr(open_store(url)) == repr(pickle.loads(pickle.dumps(store)))
+        with suppress(ConfigurationError):  # an address may take no login
+            assert "s3cr3t" not in repr(
+                open_store(re.sub("//([^/@]*@)?", "//somebody:s3cr3t@", url, count=1))
+            )
 
     def test_a_closed_store_opens_again(self, store: StateStore, flow: str) -> None:
         store.set_home(flow, None, CLAIM)

@@ -12,7 +12,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from sqe_chain.adapters import open_store
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Rows, StateStore, ViewKind, Views
-from sqe_chain.testing.contracts.store_harness import BORN, CLAIM, NEXT, StoreHarness
+from sqe_chain.testing.contracts.store_harness import BORN, CLAIM, NEXT, StoreHarness, refused_as_mistake
 from sqe_chain.testing.rehearsal import Rehearsal
 
 
@@ -65,7 +65,7 @@ class ViewRules(StoreHarness):
             store.write(flow, "s", 0, None, BORN, [(b"a", b"1" * 2_000)], Views("json", {b"a": text})) == BORN
         )
         assert self.shown(url, flow, 0) == {b"a": text}
-        with pytest.raises(ValueError, match="write in chunks"):
+        with refused_as_mistake():
             store.write(
                 flow, "s", 0, BORN, NEXT, [(b"a", b"1"), (b"b", b"1")], Views("json", {b"a": text, b"b": ""})
             )

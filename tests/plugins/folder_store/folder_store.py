@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sqe_chain.adapters import Address
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
 from sqe_chain.ports import Header, Home, Location, Locations, Rows, ViewKind, Views
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+").fullmatch
@@ -30,6 +30,9 @@ class FolderStore:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
+    def __repr__(self) -> str:
+        return f"FolderStore(folder://{self._folder})"
+
     def check(self) -> list[str]:
         """Every file is synchronized before it takes its place."""
         return []
@@ -45,6 +48,8 @@ class FolderStore:
     def set_home(
         self, flow: str, before: Home | None, after: Home, plan: bytes | None = None, drop_below: int = 0
     ) -> Home | None:
+        if plan is not None and len(plan) > self.max_plan_bytes:
+            raise ConfigurationError(f"{self}: a plan of {len(plan)} bytes, more than {self.max_plan_bytes}")
         with self._locked():
             found, beat, plans = self._load_home(flow)
             if found != before:
@@ -108,6 +113,11 @@ class FolderStore:
         size = sum(len(key) + len(state or b"") for key, state in rows)
         if len(rows) > self.max_rows or (len(rows) > 1 and size > self.max_bytes):
             raise ValueError(f"{len(rows)} rows of {size} bytes; write in chunks")
+        for key, state in rows:
+            if len(key) + len(state or b"") > self.max_state_bytes:
+                raise ConfigurationError(
+                    f"{self}: a key and its state have more than {self.max_state_bytes} bytes"
+                )
         with self._locked():
             header, standing = self._load_cell(flow, stage, part)
             if header != before:
@@ -170,23 +180,36 @@ class FolderStore:
 
     @staticmethod
     def _load(file: Path) -> Any:
-        return marshal.loads(file.read_bytes()) if file.exists() else None  # noqa: S302 - our own file
+        with _as_ours(file):
+            return marshal.loads(file.read_bytes()) if file.exists() else None  # noqa: S302 - our own file
 
     @staticmethod
     def _save(file: Path, content: Any) -> None:
-        file.parent.mkdir(exist_ok=True)
-        fresh = file.with_suffix(".new")
-        with fresh.open("wb") as out:
-            out.write(marshal.dumps(content))
-            out.flush()
-            os.fsync(out.fileno())
-        fresh.replace(file)
+        with _as_ours(file):
+            file.parent.mkdir(exist_ok=True)
+            fresh = file.with_suffix(".new")
+            with fresh.open("wb") as out:
+                out.write(marshal.dumps(content))
+                out.flush()
+                os.fsync(out.fileno())
+            fresh.replace(file)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         with (self._folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+@contextmanager
+def _as_ours(file: Path) -> Iterator[None]:
+    """A full disk may pass, and the write may be sent again; a file that cannot be read was written by something else."""
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(f"{file}: {error}") from error
+    except (EOFError, ValueError, TypeError) as error:
+        raise StoreInconsistent(f"{file}: cannot be read ({error}). Restore the folder") from error
 
 
 def _checked(name: str) -> str:
