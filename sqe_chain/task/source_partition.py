@@ -289,7 +289,7 @@ class SourcePartition:
         if self.flow.poison == "stop":
             raise_outage(error, str(origin))
             records.failures.setdefault(number, error)
-            return True
+            return self._following is None  # it may have been skipped before, and then those after it count
         if number not in records.failures:
             records.failures[number] = Judged(exclusion_of(self.flow, origin, error, key=origin.key))
         return False

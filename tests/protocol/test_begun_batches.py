@@ -160,6 +160,17 @@ def test_what_was_skipped_stays_skipped_on_its_lane_when_a_flow_is_rewound_with_
     assert code.skipped_offsets() == [1]
 
 
+def test_records_after_one_that_was_skipped_and_still_fails_are_published_where_the_policy_is_stop() -> None:
+    code = Code()
+    code.feed(1, 2, 3)
+    code.broken = {2}
+    code.run.run_until_caught_up()
+    with_policy(code, "stop")
+    code.run.rewind({("raw", 0): 0})
+    code.run.run_until_caught_up()
+    assert code.good() == [1, 3, 1, 3]
+
+
 def test_a_rewound_flow_stops_where_worse_code_fails_on_what_receivers_have() -> None:
     code = Code()
     code.feed(1, 2, 3)

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from random import Random
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.errors import DeadLettersLost, NotCaughtUp, PoisonError, Superseded
+from sqe_chain.ext.explain.audit import audit
+from sqe_chain.ext.explain.fate import find_fate
+from sqe_chain.ext.explain.trace import trace
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.operations.failed import FailedSelection, ReleaseResult
@@ -30,7 +34,7 @@ class Counting:
     """A flow that has skipped two words, with corrected code."""
 
     def __init__(self, *, publishes: bool = False) -> None:
-        broken = {"bee", "dog"}
+        self.broken = broken = {"bee", "dog"}
 
         def check(value: StringValue) -> StringValue:
             if value.value in broken:
@@ -50,6 +54,11 @@ class Counting:
             self.rehearsal.feed("words", word(text), key=text)
         self.rehearsal.run_until_caught_up()
         broken.clear()
+
+    def declare(self, poison: PoisonPolicy) -> None:
+        """The flow has another policy from now on."""
+        self.rehearsal.service = None
+        self.rehearsal.flow = replace(self.rehearsal.flow, poison=poison)
 
     def operator(self) -> FailedInPlans:
         return FailedInPlans(self.rehearsal._environment(None))
@@ -173,6 +182,35 @@ def test_a_discarded_record_never_counts_also_not_when_the_flow_is_folded_again(
     counting = Counting()
     counting.operator().discard(FailedSelection(key="bee"))
     counting.rehearsal.rebuild()
+    counting.operator().release()
+    assert counting.counted() == ["ant", "cow", "dog"]
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("policy", ["stop", "skip"])
+def test_what_was_skipped_stays_skipped_when_the_flow_declares_another_policy_again(
+    policy: PoisonPolicy, *, fixed: bool
+) -> None:
+    """One starts a flow once with `dead_letter`, to pass over a wrong record."""
+    counting = Counting()
+    counting.operator().discard(FailedSelection(key="bee"))
+    counting.broken |= set() if fixed else {"bee", "dog"}
+    counting.declare(policy)
+    env = counting.rehearsal._environment(None)
+    stage = env.flow.stages[0]
+    assert trace(env, stage, [b"all"]).equal is True
+    assert audit(env, stage, 10, Random(1)).different == ()
+    assert [find_fate(env, ("words", 0, at)).verdict for at in range(4)] == [
+        "counted",
+        "skipped",
+        "counted",
+        "skipped",
+    ]
+    counting.rehearsal.rebuild()
+    assert counting.counted() == ["ant", "cow"]
+    counting.rehearsal.rebuild(to={("words", 0): 1}, republish=True)
+    assert counting.counted() == ["ant", "cow"]
+    counting.broken.clear()
     counting.operator().release()
     assert counting.counted() == ["ant", "cow", "dog"]
 
