@@ -58,6 +58,7 @@ class Parking(Section):
         skipped: where records were read that are in the dead-letter topic and were not released. They stay skipped when the flow is
             folded again.
         decided: what the plan decides about dead-letter records; None: nothing.
+        disordered: since the states were folded, records were released: these count after later ones.
     """
 
     name: ClassVar[str] = "parked"
@@ -67,6 +68,7 @@ class Parking(Section):
     counted: tuple[Place, ...] = ()
     skipped: tuple[Place, ...] = ()
     decided: Decided | None = None
+    disordered: bool = False
 
     def remedy(self, size: int) -> tuple[str, str] | None:
         """While records wait, the policy stays."""
@@ -91,7 +93,7 @@ class Parking(Section):
             tuple(place for place in places if place[:3] in kept)
             for places in (self.discarded, self.counted, self.skipped)
         )
-        return Parking(self.records, (), discarded, counted, skipped)
+        return Parking(self.records, (), discarded, counted, skipped, disordered=self.disordered)
 
     def waiting(self, ranges: Iterable[PlannedRange]) -> ParkedKeys:
         """What tasks get that read these ranges."""
@@ -142,6 +144,8 @@ class Parking(Section):
             plain["records"] = [record.to_json() for record in self.records]
         if self.decided is not None:
             plain["decided"] = self.decided.to_json()
+        if self.disordered:
+            plain["disordered"] = True
         return plain
 
     @classmethod
@@ -150,7 +154,7 @@ class Parking(Section):
         records = tuple(ParkedRecord.from_json(record) for record in raw.get("records", ()))
         decided = Decided.from_json(raw["decided"]) if "decided" in raw else None
         places = {name: places_in(raw.get(name, ())) for name in _PLACES}
-        return cls(records, **places, decided=decided)
+        return cls(records, **places, decided=decided, disordered=raw.get("disordered", False))
 
 
 _PLACES: Final = ("released", "discarded", "counted", "skipped")
@@ -328,6 +332,7 @@ def parked_after(env: Environment, last: Plan, decision: BatchDecision, report: 
         records=tuple(records[place] for place in sorted(records)),
         released=released,
         counted=counted,
+        disordered=kept.disordered or not set(released) <= records.keys(),
     )
     _check_limits(env.flow, after, new)
     return after
@@ -389,7 +394,15 @@ def _after_decision(kept: Parking, decided: Decided, report: Report) -> Parking:
     counted = kept.counting(tried - failed)
     skipped = tuple(place for place in kept.skipped if place not in tried - failed)
     own = replace(decided, failed=tuple(sorted(failed)))
-    return replace(kept, released=tuple(sorted(tried)), counted=counted, skipped=skipped, decided=own)
+    disordered = kept.disordered or not tried <= failed
+    return replace(
+        kept,
+        released=tuple(sorted(tried)),
+        counted=counted,
+        skipped=skipped,
+        decided=own,
+        disordered=disordered,
+    )
 
 
 def _append(env: Environment, records: Sequence[Output]) -> int:

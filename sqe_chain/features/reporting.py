@@ -73,8 +73,7 @@ class Dropping(BatchObserver):
         self._counts.update({at: count for at, count in dropped.items() if at[1] in LOSSES})
         self._notice()
         if dropped:
-            counts = {f"{stage}/{reason}": count for (stage, reason), count in sorted(dropped.items())}
-            self.env.emit(Filtered(plan.number, counts))
+            self.env.emit(Filtered(plan.number, result.dropped))
 
     def idle(self, last: Plan) -> None:  # noqa: ARG002 - see `BatchObserver`
         self._notice()

@@ -60,7 +60,7 @@ class DecidingRun:
             for skipped in self.last.exclusions
         }
         failed = {(topic, part, offset): why[topic, part, offset] for topic, _, part, offset in again}
-        return LettersReleased(result.outputs, failed)
+        return LettersReleased(result.outputs, result.dropped, failed)
 
     def batch(self, decided: Decided | None = None) -> BatchResult:
         """The next batch, which decides; acknowledged when this returns."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -97,6 +98,7 @@ class ReleaseResult:
         again: how many failed again; they stay open.
         stuck: how many cannot be released, only discarded.
         left: how many are undecided now, selected or not.
+        dropped: "stage/reason" -> what stages have dropped of those that were released, or noticed.
         reasons: for some of those that failed again or are stuck, where they were read and why.
     """
 
@@ -105,6 +107,7 @@ class ReleaseResult:
     again: int = 0
     stuck: int = 0
     left: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
     reasons: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, other: ReleaseResult) -> None:
@@ -113,6 +116,7 @@ class ReleaseResult:
         self.outputs += other.outputs
         self.again += other.again
         self.stuck += other.stuck
+        self.dropped.update(other.dropped)
         for place, reason in other.reasons:
             self.note(place, reason)
 

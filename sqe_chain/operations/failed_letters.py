@@ -56,10 +56,12 @@ class LettersReleased:
 
     Attributes:
         outputs: records published for them.
+        dropped: see `ReleaseResult`.
         failed: why others have failed again, by topic, partition and offset of their inputs.
     """
 
     outputs: int
+    dropped: Mapping[str, int]
     failed: Mapping[tuple[str, int, int], str]
 
 
@@ -283,6 +285,7 @@ class FailedLetters:
             self._note_again(batch, released.failed, tried, result)
             result.released += len(batch) - len(released.failed)
             result.outputs += released.outputs
+            result.dropped.update(released.dropped)
             return
         name, clock_ms = self._new_name(known, "release"), self.now_ms()
         decision = Decision(self.flow.declared_name, "release", (), by=name, clock_ms=clock_ms)

@@ -180,7 +180,7 @@ class Rebuild:
             heard=heard if received else None,
         )
         lanes = self._lanes(until, progress)
-        parking = replace(progress.parking, skipped=find_skipped(self.env))
+        parking = replace(progress.parking, skipped=find_skipped(self.env), disordered=False)
         sections = encoded_sections(rebuilding, closes, parking, lanes, progress.begun)
         outputs = progress.layout.outputs if progress.layout else {}
         spec = Refold(rebuilding.attempt, progress.starts, until, sections, outputs)

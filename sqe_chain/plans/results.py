@@ -42,6 +42,7 @@ class BatchResult:
         watermark_ms: up to where event time is known there, milliseconds since 1970; None when nothing waits, or nothing is known.
         event_time_ms: newest timestamp among the last records read of each partition, milliseconds since 1970; -1 none.
         batch_ms: how long the batch took, milliseconds.
+        dropped: "stage/reason" -> what stages have dropped, or noticed.
     """
 
     worked: bool
@@ -57,6 +58,7 @@ class BatchResult:
     watermark_ms: int | None = None
     event_time_ms: int = -1
     batch_ms: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -94,6 +96,7 @@ class BatchResult:
             lag_by_partition=lag_by_partition,
             event_time_ms=newest_ms,
             batch_ms=batch_ms,
+            dropped={f"{stage}/{reason}": count for (stage, reason), count in sorted(report.dropped.items())},
         )
 
     @property

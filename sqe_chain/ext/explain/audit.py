@@ -29,6 +29,7 @@ class AuditedStage:
         different: the keys whose stored states are not what the records give.
         first: for each of these, from which record on it differs, as a sentence.
         missing: records that the topics no longer have. Then nothing was compared.
+        disordered: how many keys could not be compared: records were released, which count after later ones.
         trusted: number of the plan of the export whose states were trusted; None: none were.
     """
 
@@ -39,6 +40,7 @@ class AuditedStage:
     first: tuple[str, ...] = ()
     missing: tuple[Missing, ...] = ()
     trusted: int | None = None
+    disordered: int = 0
 
 
 def audited_stages(env: Environment, names: Sequence[str]) -> list[StageNode]:
@@ -100,7 +102,9 @@ def audit(
         {*result.different, *(compare(suspects, with_records=False).different if suspects else ())}
     )
     first = dict.fromkeys(elsewhere, "it is stored in a state partition in which nobody looks for it")
-    if wrong:
+    if wrong and result.disordered:
+        audited = replace(audited, disordered=len(wrong))
+    elif wrong:
         closer = compare(wrong, with_records=True)
         first |= {key: closer.first_difference(key) for key in closer.different}
     return replace(audited, different=tuple(sorted(first)), first=tuple(first[key] for key in sorted(first)))

@@ -22,6 +22,7 @@ from sqe_chain.ext.explain.audit import AuditedStage, audit, audited_stages
 from sqe_chain.ext.explain.fate import find_fate
 from sqe_chain.ext.explain.report import (
     COLUMNS,
+    DISORDERED,
     fate_as_object,
     key_text,
     page_of,
@@ -177,7 +178,7 @@ def audit_flow(
                 count(result)
                 _show_audited(result, as_lines=json)
                 different |= bool(result.different)
-                missing |= bool(result.missing)
+                missing |= bool(result.missing or result.disordered)
             if not pause_ms or prepared.clock.wait(pause_ms):
                 break
     if different or missing:
@@ -195,6 +196,7 @@ def _show_audited(result: AuditedStage, *, as_lines: bool) -> None:
                 "different": [readable_key(key) for key in result.different],
                 "first": list(result.first),
                 "missing": [str(gap) for gap in result.missing],
+                "disordered": result.disordered,
             }
         )
         return
@@ -202,10 +204,12 @@ def _show_audited(result: AuditedStage, *, as_lines: bool) -> None:
         OUT.print(f"stage {result.stage!r}, key {key_text(key)}: different: {first}")
     for gap in result.missing:
         OUT.print(f"stage {result.stage!r}: not compared: the topics no longer have {gap}")
+    if result.disordered:
+        OUT.print(f"stage {result.stage!r}: {result.disordered} states {DISORDERED}")
     if not result.missing:
         after = "," if result.trusted is None else f" after plan {result.trusted}, whose states are trusted,"
         OUT.print(
-            f"stage {result.stage!r}: {result.keys - len(result.different)} of {result.keys} states are what the records give{after} "
+            f"stage {result.stage!r}: {result.keys - len(result.different) - result.disordered} of {result.keys} states are what the records give{after} "
             f"as of plan {result.plan}"
         )
 

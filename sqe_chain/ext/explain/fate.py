@@ -172,8 +172,7 @@ class _Search:
     def span(self, begin: int) -> Range:
         """The record's partition from an offset up to the record."""
         topic, partition, offset = self.place
-        topic_id = self.env.log.describe([topic])[topic].topic_id
-        return Range(topic, topic_id, partition, begin, offset + 1)
+        return Range(topic, self._topic_id(), partition, begin, offset + 1)
 
     def look(self, message: Message) -> Fate:
         source = self.env.flow.source_of[self.place[0]]
@@ -199,16 +198,19 @@ class _Search:
         """That the record is parked, or was discarded."""
         parking = Parking.of(self.plan)
         for record in parking.records:
-            if (*record.tp, record.offset()) == self.place:
+            if (*record.tp, record.offset()) == self.place and record.at[1] == self._topic_id():
                 return self.fate("waiting", f"It is parked: {record.error}: {record.text}")
-        for topic, _, partition, offset in parking.discarded:
-            if (topic, partition, offset) == self.place:
+        for topic, topic_id, partition, offset in parking.discarded:
+            if (topic, partition, offset) == self.place and topic_id == self._topic_id().hex():
                 return self.fate("skipped", "It was parked, and discarded.")
         return None
 
     def _excluded(self) -> Fate | None:
         """That a plan has skipped the record."""
         for kept in kept_plans(self.env.home, self.env.flow.name):
+            planned = kept.ends().get(self.place[:2])
+            if planned is None or planned.topic_id != self._topic_id().hex():
+                break  # older plans have read another topic of this name
             for skip in kept.exclusions:
                 if (skip.topic, skip.partition, skip.offset) == self.place and skip.policy != "park":
                     return self.fate(
@@ -223,17 +225,33 @@ class _Search:
         for known in () if info is None else read_failed_logs(self.env.ports.log, flow.declared_name, info):
             for identity, letter in known.letters.items():
                 dead = letter.dead
-                if (dead.topic, dead.partition, dead.offset) == self.place:
+                if (
+                    dead.topic,
+                    dead.partition,
+                    dead.offset,
+                ) == self.place and dead.topic_id == self._topic_id():
                     status, why = known.status(identity), f"{dead.error}: {dead.text.rstrip('.')}"
                     if status == "released":
-                        return self.fate(
-                            "counted",
-                            f"The flow skipped it first ({why}), and counted it when it was released.",
-                        )
+                        return self._released(f"The flow skipped it first ({why}), and ")
                     return self.fate(
                         "skipped", f"The flow skipped it: {why}. Its dead-letter record is {status}."
                     )
         return None
+
+    def _released(self, first: str) -> Fate:
+        """What became of a record that was released."""
+        if not Parking.of(self.plan).disordered:  # it was folded again since, at its place
+            fate = self._follow()
+            return replace(fate, reason=f"{first}released it. {fate.reason}")
+        if any("dropped" in stage.traits.sides for stage in self.env.flow.stages):
+            return self.fate(
+                "not known",
+                f"{first}released it. It came late then, so a stage may have dropped it: a rebuild counts it at its place.",
+            )
+        return self.fate("counted", f"{first}counted it when it was released.")
+
+    def _topic_id(self) -> bytes:
+        return self.env.log.describe([self.place[0]])[self.place[0]].topic_id
 
     def _by_marks(self, message: Message) -> Fate | None:
         """What marks show of a record whose original retention may have deleted; None: nothing is deleted, or it is no replay."""

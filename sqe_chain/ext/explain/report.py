@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from html import escape
+from typing import Final
 
 from sqe_chain.cli.console import key_as_json, utc
 from sqe_chain.errors.safe_text import json_line, one_line
@@ -37,11 +38,19 @@ def row_of(unit: Contribution) -> tuple[str, ...]:
     return record, "" if root == record else root, time, unit.refused or "yes", state
 
 
+DISORDERED: Final = (
+    "not checked: it differs, but failed records were released since the states were folded. They count after later ones, which "
+    "changes what depends on the order: windows, filters, some folds. A rebuild counts them at their place"
+)
+
+
 def verdict_of(result: Trace, key: bytes) -> str:
     """Whether the stored state of a key is what the records give, as a sentence."""
     if result.missing:
         gaps = "; ".join(map(str, result.missing))
         return f"not checked: the topics no longer have {gaps}, so the records before are unknown"
+    if key in result.different and result.disordered:
+        return DISORDERED
     if key in result.different:
         lanes = len({unit.lane for unit in result.contributions if unit.key == key})
         order = (

@@ -17,6 +17,7 @@ from sqe_chain.errors import (
 )
 from sqe_chain.ext.explain.recording import Contribution, Place, Recorder
 from sqe_chain.ext.explain.replaying import Missing, Replay
+from sqe_chain.features.parking import Parking
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.plans.environment import Environment
@@ -63,6 +64,7 @@ class Trace:
         before: the plan of the export with whose states the replay began; None: it began where the flow began.
         trusted: the keys' states in that export, which nobody has checked.
         arrived: the watched keys that any record had.
+        disordered: records were released, which count after later ones; see `sqe_chain.features.parking.Parking`.
     """
 
     stage: StageNode
@@ -74,11 +76,12 @@ class Trace:
     before: Plan | None = None
     trusted: tuple[StoredState, ...] = ()
     arrived: frozenset[bytes] = frozenset()
+    disordered: bool = False
 
     @property
     def equal(self) -> bool | None:
-        """Whether the stored states are what the records give; None: records are missing."""
-        return None if self.missing else not self.different
+        """Whether the stored states are what the records give; None: records are missing, or came in another order."""
+        return None if self.missing or (self.disordered and self.different) else not self.different
 
     @property
     def different(self) -> tuple[bytes, ...]:
@@ -181,7 +184,14 @@ def trace(
         tuple(_replays_of(env, stored.plan, contributions, begun, replay.missing)) if with_records else ()
     )
     result = Trace(
-        stage, stored, states, contributions, replays, replay.missing, arrived=frozenset(recorder.arrived)
+        stage,
+        stored,
+        states,
+        contributions,
+        replays,
+        replay.missing,
+        arrived=frozenset(recorder.arrived),
+        disordered=Parking.of(stored.plan).disordered,
     )
     return (
         result if before is None else replace(result, before=before.plan, trusted=before.states[stage.name])
