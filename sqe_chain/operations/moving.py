@@ -15,7 +15,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreInconsistent, Superseded
+from sqe_chain.errors import ConfigurationError, ServiceStopped, Superseded
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.file_inputs import LoadedFiles
@@ -247,18 +247,11 @@ def _plan_of(flow: CompiledFlow, line: str) -> Plan:
             f"this is an export of flow {head.get('flow')!r}. Expected one of {flow.name!r}. Give another file"
         )
     try:
-        plan = (
-            _after_format_1(json.loads(head["plan"]))
-            if head["format"] == 1
-            else Plan.from_bytes(head["plan"].encode())
-        )
+        if head["format"] == 1:
+            return _after_format_1(json.loads(head["plan"]))
+        return Plan.from_bytes(head["plan"].encode())
     except _DAMAGED:
         raise _was_changed() from None
-    if plan.with_id().plan_id != plan.plan_id:
-        raise StoreInconsistent(
-            "the export's plan was changed: it does not have the id that it names. Export it again"
-        )
-    return plan
 
 
 def _after_format_1(raw: Mapping[str, Any]) -> Plan:

@@ -1,7 +1,14 @@
 """The plan: the sealed record of one batch, from which anyone can finish it.
 
 Plans are JSON (UTF-8), so that they can be read with any tool; binary fields are hexadecimal. A plan's
-id is a digest over its content and the id of the plan before. It is computed once, by the run that seals.
+id is a digest over its content and the id of the plan before. It is computed once, by the run that seals. A sealed plan is
+never made again: redos read it. So it may hold what differs from run to run, such as the claim and the clock.
+
+A version does with what only newer ones write:
+
+- a format, or a section: it refuses the plan by name.
+- another member of a plan, or of its layout: it ignores it. It stores the plan as it has read it; plans after it lack the member.
+- another member of a range or an exclusion: it refuses the plan as unreadable.
 """
 
 from __future__ import annotations
@@ -137,7 +144,7 @@ class Memo:
         offsets: see `Plan.next_offsets`.
         layout: encoded; empty: not yet.
         marks: each partition's, encoded.
-        encoded: the plan as it is stored; empty: not yet.
+        encoded: the plan as it is stored, with what this version does not know; empty: not yet.
     """
 
     sections: dict[str, Section] = field(default_factory=dict)
@@ -164,6 +171,10 @@ class _Memory:
 @dataclass(frozen=True, slots=True)
 class Plan(_Memory):
     """One batch: what it reads, where its marks end, what it skips.
+
+    `plans/planning.py` makes all plans of runs and rebuilds, as `birth_plan` and `plan_after`. Others are
+    made after an export of format 1 (`operations/moving.py`), at the end of a rebuild (`operations/attempts.py`), and for a
+    replay (`ext/explain/since.py`).
 
     Attributes:
         number: 0 for the birth plan, then 1, 2, ...
@@ -235,7 +246,7 @@ class Plan(_Memory):
         return plan
 
     def to_bytes(self) -> bytes:
-        """JSON, always the same."""
+        """JSON, always the same; of a plan that was read, what was read."""
         return self.memo.encoded or self._encode(self.plan_id, None)
 
     def _encode(self, plan_id: str, before: Plan | None) -> bytes:
@@ -287,7 +298,7 @@ class Plan(_Memory):
             if raw.get("format", 1) != FORMAT:
                 raise StoreInconsistent(_other_format(raw["number"], raw.get("format", 1)))
             _check_id(data, raw["number"], raw["plan_id"])
-            return cls(
+            plan = cls(
                 raw["number"],
                 raw["plan_id"],
                 raw["previous_id"],
@@ -303,6 +314,8 @@ class Plan(_Memory):
             )
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise _unreadable("a stored plan", error) from error
+        plan.memo.encoded = data
+        return plan
 
     def ends(self) -> dict[TopicPartition, PlannedRange]:
         """The range of each partition; its `stop` is where the next batch begins."""

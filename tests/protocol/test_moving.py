@@ -24,6 +24,7 @@ from sqe_chain.operations.forget import ForgetFlow
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.frontier import Frontier
 from sqe_chain.testing import Crash, Rehearsal
+from tests.protocol.test_plan_json import with_newer_members
 from tests.support.plans import last_plan
 from tests.support.suites import points
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
@@ -102,6 +103,30 @@ def test_a_moved_flow_goes_on(before: Rehearsal) -> None:
     feed(after, "auk bat")
     assert stored_words(after)["a"] == "ant ape auk"
     assert stored_words(after, "all")["all"].endswith("auk bat")
+
+
+def test_an_export_of_a_newer_version_with_the_same_format_goes_on_here(before: Rehearsal) -> None:
+    expected, lines = states_of(before), before.exported()
+    head = json.loads(lines[0])
+    head["plan"] = with_newer_members(head["plan"].encode()).decode()
+    rest = [json.dumps(head), *lines[1:-1]]
+    digest = blake2b("".join(rest).encode(), digest_size=16).hexdigest()
+    newer = json.loads(head["plan"])["plan_id"]
+    log = before.log
+    # The newer version has committed that plan.
+    for partition in range(2):
+        tp = ("words", partition)
+        commit = log.committed("notes", [tp])[tp]
+        old = json.loads(json.loads(lines[0])["plan"])["plan_id"]
+        assert commit is not None
+        log.commit("notes", {tp: replace(commit, metadata=commit.metadata.replace(old, newer))})
+    after = elsewhere(before)
+    after.imported([*rest, json.dumps({"lines": len(rest), "digest": digest})])
+    assert after.stores[""].home("notes")[0].plan_id == newer  # type: ignore[union-attr]
+    feed(after, "")
+    assert states_of(after) == expected
+    feed(after, "auk bat")
+    assert stored_words(after)["a"] == "ant ape auk"
 
 
 def test_a_flow_goes_over_from_the_version_before_by_an_export_and_an_import(before: Rehearsal) -> None:

@@ -6,6 +6,7 @@ import json
 import zlib
 from base64 import b85encode
 from dataclasses import replace
+from hashlib import blake2b
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
@@ -162,6 +163,28 @@ def test_what_few_plans_have_is_stored_in_sections_of_these_alone(section: Secti
     broken = replace(plan, sections={section.name: "5"}).with_id()
     with pytest.raises(StoreInconsistent, match=f"section '{section.name}' of stored plan 4"):
         type(section).of(Plan.from_bytes(broken.to_bytes()))
+
+
+def with_newer_members(data: bytes) -> bytes:
+    """A plan as a newer version may seal it: with a member more, and one more in its layout."""
+    text = data.replace(b'{"', b'{"a_member_of_later":[1],"', 1)
+    text = text.replace(b'"layout":{', b'"layout":{"a_member_of_later":[1],', 1)
+    head, old = text.rsplit(b'"plan_id":"', 1)
+    digest = blake2b(head + b'"plan_id":""}', digest_size=16).hexdigest().encode()
+    assert len(old) == len(digest) + 2
+    return head + b'"plan_id":"' + digest + b'"}'
+
+
+def test_a_plan_of_a_newer_version_is_stored_as_it_was_read() -> None:
+    """Written without what this version does not know, it would be taken for a plan that was changed in the store."""
+    newer = with_newer_members(STORED)
+    plan = Plan.from_bytes(newer)
+    assert (plan.number, plan.layout) == (4, Plan.from_bytes(STORED).layout)
+    assert plan.to_bytes() == newer
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+    after = replace(plan, number=5, previous_id=plan.plan_id).with_id(plan)
+    assert b"a_member_of_later" not in after.to_bytes()
+    assert Plan.from_bytes(after.to_bytes()) == after
 
 
 def test_a_plan_that_was_changed_in_the_store_is_refused() -> None:
