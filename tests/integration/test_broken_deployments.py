@@ -17,6 +17,7 @@ from confluent_kafka import Consumer
 from typer.testing import CliRunner
 
 from sqe_chain.adapters import open_store
+from sqe_chain.adapters.cassandra import CassandraStore
 from sqe_chain.cli.commands import application
 from sqe_chain.ext.dev import RedisServer
 from sqe_chain.ext.dev.process import wait_until
@@ -373,12 +374,14 @@ def test_a_cassandra_with_its_tables_is_written_to_and_nothing_stays(
     guarded: GuardedKafka, cassandra_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(guarded.directory)
-    deployed = Deployed(guarded.directory, ("--kafka", guarded.open_address), cassandra_url)
-    store = open_store(cassandra_url)
-    before = store.flows()
+    url = cassandra_url.replace("/sqe_chain", "/well_deployed")
+    store = open_store(url)
+    assert isinstance(store, CassandraStore)
+    store.make_schema({"": 1})
+    deployed = Deployed(guarded.directory, ("--kafka", guarded.open_address), url)
     assert deployed.examine("cassandra_all") == (0, {})
-    assert checked(cassandra_url)[0] == 0
-    assert store.flows() == before
+    assert checked(url)[0] == 0
+    assert store.flows() == []
     both_are_content(deployed, "cassandra_all")
 
 

@@ -64,7 +64,7 @@ def test_missing_tables_are_named_with_the_command_that_makes_them(cassandra_url
 
 def test_the_command_makes_tables_and_reports_what_it_found(cassandra_url: str) -> None:
     url = cassandra_url.replace("/sqe_chain", "/by_command")
-    assert command("check", url) == (
+    assert command("init", url, "--check") == (
         1,
         "tables: version 0, the newest is 3\ncreate or upgrade them with: sqe-chain store init\n",
     )
@@ -77,20 +77,23 @@ def test_the_command_makes_tables_and_reports_what_it_found(cassandra_url: str) 
         ),
     )
     assert command("init", url) == (0, "the tables already exist\n")
-    assert command("check", url) == (
+    assert command("init", url, "--check") == (
         0, "tables: version 3, the newest is 3\ndurable: acknowledged writes are kept\n",
     )  # fmt: skip
     assert command("init", url, "--replication", "1", "--datacenter-replication", "dc=1")[0] == 2
     by_center = cassandra_url.replace("/sqe_chain", "/by_center")
     assert command("init", by_center, "--datacenter-replication", "datacenter1=1")[0] == 0
     assert command("init", by_center, "--datacenter-replication", "datacenter1=none")[0] == 2
-    assert command("check", f"{by_center}?datacenter=elsewhere")[0] == 2
+    assert command("init", f"{by_center}?datacenter=elsewhere", "--check")[0] == 2
 
 
 def test_other_stores_need_no_tables(tmp_path: Path) -> None:
     assert command("init", f"sqlite://{tmp_path}/a.db")[0] == 0
-    assert command("check", f"sqlite://{tmp_path}/a.db") == (0, "durable: acknowledged writes are kept\n")
-    status, output = command("check", "memory://any")
+    assert command("init", f"sqlite://{tmp_path}/a.db", "--check") == (
+        0,
+        "durable: acknowledged writes are kept\n",
+    )
+    status, output = command("init", "memory://any", "--check")
     assert status == 1
     assert output.startswith("weak: ")
 

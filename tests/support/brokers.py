@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka.admin
-from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 
 from sqe_chain.ext.dev import KafkaServer, RedisServer
 from sqe_chain.ext.dev.process import wait_until
@@ -90,9 +90,21 @@ class Admin:
             answer.result(PATIENCE_S)
 
     def delete_group(self, group: str) -> None:
-        """Delete a group with its commits: its service starts from the beginning again."""
-        for answer in self._client.delete_consumer_groups([group]).values():
+        """Delete a group with its commits: its service starts from the beginning again.
+
+        A run that was killed stays a member until its session ends.
+        """
+        assert wait_until(lambda: self._deletes(group), PATIENCE_S), f"{group} has members"
+
+    def _deletes(self, group: str) -> bool:
+        (answer,) = self._client.delete_consumer_groups([group]).values()
+        try:
             answer.result(PATIENCE_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NON_EMPTY_GROUP:
+                raise
+            return False
+        return True
 
     def brokers_in_sync(self, topic: str) -> set[int]:
         """Brokers that are in sync for every partition; empty when no broker answers."""
