@@ -30,6 +30,7 @@ from sqe_chain.operations.replayed_before import forget_replayed, read_replayed
 from sqe_chain.plans import inputs
 from sqe_chain.ports import Log, TopicInfo
 from sqe_chain.ports.log import shown_place
+from sqe_chain.protocol.committed import check_no_plans
 from sqe_chain.task.dead_letters import Identity
 from sqe_chain.task.failed_log import (
     MOST_LETTERS,
@@ -119,7 +120,8 @@ class FailedLetters:
 
         Raises:
             ConfigurationError: there is no such topic, or a replay by an older version is under way.
-            PlanMismatch: an interrupted release was begun by code that gives something else. Nothing of it was published now.
+            PlanMismatch: the flow is declared without stages, and has plans. Or an interrupted release was begun by code that gives
+                something else. Nothing was published now.
             ServiceStopped: dead-letter records of an interrupted release are gone.
             OutputTooLarge, Unavailable: as writers do; run it again.
         """
@@ -143,6 +145,7 @@ class FailedLetters:
 
         Raises:
             ConfigurationError: there is no such topic, or a replay by an older version is under way.
+            PlanMismatch: the flow is declared without stages, and has plans.
             Unavailable: as writers do; run it again.
         """
         self._check_decides()
@@ -163,11 +166,14 @@ class FailedLetters:
         return DiscardResult(discarded, left)
 
     def _check_decides(self) -> None:
-        """Refuse a flow with plans without its run: a decision that only the topic has would be one of two."""
+        """Refuse a flow with plans without its run, however it is declared: a decision that only the topic has would be one of two."""
         if self.flow.keeps_plans and self.plans is None:
             raise ConfigurationError(
                 f"flow {self.flow.name!r} keeps plans, which know what it has skipped. Expected a run of it, which decides by a plan"
             )
+        if self.plans is None:
+            tps = inputs.partitions_of(self.log.describe(self.flow.input_topics).values())
+            check_no_plans(self.flow, self.log.committed(self.flow.declared_name, tps))
 
     def _discard(self, known: FailedLog, chosen: Sequence[Identity]) -> int:
         """Decide that these never count; returns for how many that holds."""

@@ -36,6 +36,7 @@ from sqe_chain.plans.layout import (
 )
 from sqe_chain.ports import Bounds, Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol.begun import BegunBatch, last_link
+from sqe_chain.task.failed_log import read_failed_logs
 from sqe_chain.task.reading import check_read_id
 
 Infos = Mapping[str, TopicInfo]
@@ -229,6 +230,24 @@ def take_over(env: Environment, infos: Infos) -> dict[TopicPartition, Commit]:
     return commits
 
 
+def _check_released(env: Environment, entered: EnteredInputs) -> None:
+    """Check that no release by a flow without stages was interrupted: one with stages cannot finish it.
+
+    Raises:
+        PlanMismatch: one was.
+    """
+    flow = env.flow
+    if not (flow.dead_letters or any(known.failed for known in entered.inputs.values())):
+        return
+    info = env.log.describe([flow.dead_letter_topic]).get(flow.dead_letter_topic)
+    for known in () if info is None else read_failed_logs(env.ports.log, flow.declared_name, info):
+        for decision in known.releasing.values():
+            raise PlanMismatch(
+                f"flow {flow.name!r}: the release {known.place_of(decision)} was interrupted when the flow had no stages. Expected the old "
+                "declaration: run `sqe-chain failed release` with it, then the new one"
+            ).at(known.topic, known.partition)
+
+
 def check_first_stage(
     env: Environment, infos: Infos, entered: EnteredInputs, commits: Mapping[TopicPartition, Commit]
 ) -> None:
@@ -236,7 +255,7 @@ def check_first_stage(
 
     Raises:
         PlanMismatch: a run published a batch, and was killed before its commit, or the flow was rewound. After a stage its
-            outputs have other lanes.
+            outputs have other lanes. Or a release of dead-letter records was interrupted.
         NoCommittedOffset: the marks of a partition did not fit into its commit.
     """
     flow = env.flow
@@ -252,6 +271,7 @@ def check_first_stage(
                 f"flow {flow.name!r}: the marks of {tp[0]}[{tp[1]}] did not fit into its commit: there are too many lanes. A stage would "
                 "count again what comes again. Expected a flow of another name for the stage, which reads from the beginning"
             ).at(*tp)
+    _check_released(env, entered)
     behind = [node for node in flow.outputs if behind_stages(flow, node.name)]
     published = {tp: read.published for tp, read in entered.inputs.items() if behind}
     published |= dict.fromkeys(entered.fresh, 0)

@@ -17,6 +17,7 @@ from sqe_chain.errors import ConfigurationError, PlanMismatch
 from sqe_chain.features.dead_letter_commits import replay_group
 from sqe_chain.flow import Flow
 from sqe_chain.operations.failed import DiscardResult, FailedSelection, ReleaseResult
+from sqe_chain.operations.failed_in_plans import FailedInPlans
 from sqe_chain.operations.failed_letters import FailedLetters
 from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Commit, Log
@@ -302,3 +303,55 @@ def test_a_flow_with_plans_has_another_way() -> None:
     cleaning = Cleaning("bee")
     with pytest.raises(ConfigurationError, match="'totals' keeps plans"):
         FailedLetters(cleaning.receiver.flow, cleaning.sender.log, lambda: 7, str).release()
+
+
+def with_a_stage(cleaning: Cleaning) -> Flow:
+    """The same flow, which also counts words now."""
+    flow = Flow("clean", poison="dead_letter", state_partitions=1)
+    checked = flow.source("words", StringValue, raw=True).map(cleaning.code.check)
+    checked.to("good", key=lambda text: text.value, partitions=2)
+    checked.aggregate("all", key=same_key, state=StringValue, fold=append_word)
+    return flow
+
+
+def test_a_release_that_was_interrupted_is_finished_before_the_first_stage() -> None:
+    """Only the flow without stages makes the same of its records; no plan would ever finish it."""
+    refused = 0
+    for number in range(100):
+        cleaning = Cleaning("bee", "dog").corrected()
+        sender, old = cleaning.sender, cleaning.sender.flow
+        sender.service = None
+        sender.crash_at_call(number)
+        try:
+            cleaning.operator(sender._environment(None).ports.log).release()
+        except Crash:
+            sender.cancel()
+        else:
+            assert refused > 2
+            return
+        sender.flow = with_a_stage(cleaning).compile()
+        try:
+            sender.run_until_caught_up()
+        except PlanMismatch:
+            refused, sender.flow, sender.service = refused + 1, old, None
+            cleaning.operator().release()
+            sender.flow = with_a_stage(cleaning).compile()
+            sender.run_until_caught_up()
+        FailedInPlans(sender._environment(None)).release()
+        assert cleaning.counted() == sorted(WORDS), number
+    raise AssertionError("no end")
+
+
+def test_code_without_stages_decides_nothing_about_a_flow_that_has_plans() -> None:
+    """Its states would never count what is published."""
+    cleaning = Cleaning("bee")
+    sender, old = cleaning.sender, cleaning.sender.flow
+    sender.service = None
+    sender.flow = with_a_stage(cleaning).compile()
+    sender.run_until_caught_up()
+    sender.flow = old
+    cleaning.corrected()
+    for decide in (cleaning.operator().release, cleaning.operator().discard):
+        with pytest.raises(PlanMismatch, match="is declared without stages"):
+            decide()
+    assert [record.status for record in cleaning.operator().list()] == ["open"]
