@@ -28,17 +28,17 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _PACKAGE = str(Path(__file__).parents[1])
 
 
-class WindowKind:
+class WindowShape:
     """Base of `Tumbling`, `Hopping`, `Calendar` and `Sessions` of `sqe_chain.stages`.
 
     Attributes:
         overlap: whether a record may lie in several of them.
-        join: whether a record may join two of them.
+        merges: whether a record may make one of two.
     """
 
     __slots__ = ()
     overlap: ClassVar[bool] = False
-    join: ClassVar[bool] = False
+    merges: ClassVar[bool] = False
 
 
 class TimeGuard:
@@ -190,10 +190,10 @@ def output_codec(topic: str, codec: object, where: str) -> Codec[Any] | type[Cod
     return chosen
 
 
-def check_windows(windows: object, where: str, *, overlap: bool) -> WindowKind:
+def check_windows(windows: object, where: str, *, overlap: bool) -> WindowShape:
     """Refuse what is not a kind of windows, or windows that overlap and must not. Raises FlowError."""
     kinds = f"Tumbling(...), {'Hopping(...), ' if overlap else ''}Calendar(...) or Sessions(...)"
-    if not isinstance(windows, WindowKind) or (windows.overlap and not overlap):
+    if not isinstance(windows, WindowShape) or (windows.overlap and not overlap):
         raise FlowError(f"{where}: windows={windows!r}; {kinds} of sqe_chain.stages")
     return windows
 

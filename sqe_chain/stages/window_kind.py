@@ -63,9 +63,9 @@ class WindowsKind(TimedKind[WindowedAggregate[Any]]):
         )
 
     def check(self, where: str, *, dead_letters: bool) -> None:
-        if check_windows(self.windows, where, overlap=True).join and self.merge is None:
+        if check_windows(self.windows, where, overlap=True).merges and self.merge is None:
             raise FlowError(
-                f"{where}: sessions need merge=: a record between two sessions joins their states"
+                f"{where}: sessions need merge=: a record between two sessions merges their states"
             )
         if self.merge is not None and self.merge.takes_context:
             raise FlowError(f"{where}: merge must take 2 argument(s), and no context")
@@ -74,7 +74,9 @@ class WindowsKind(TimedKind[WindowedAggregate[Any]]):
     def start(self, task: StageTask) -> StageWork:
         if task.changes:
             return EarlyResults(self, task)
-        plain = not (task.reversible or self.fold.takes_context or self.windows.overlap or self.windows.join)
+        plain = not (
+            task.reversible or self.fold.takes_context or self.windows.overlap or self.windows.merges
+        )
         if plain and self.beats is None and self.states.self_checking:
             return WindowsWork(self, task)
         return RecordWork(self, task)

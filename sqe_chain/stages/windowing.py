@@ -19,7 +19,7 @@ from typing import ClassVar, Final, Literal, Protocol, TypeVar
 from zoneinfo import ZoneInfo
 
 from sqe_chain.errors import FlowError, PoisonError
-from sqe_chain.flow.declaration import WindowKind, caller_line, check_choice, check_duration, check_int
+from sqe_chain.flow.declaration import WindowShape, caller_line, check_choice, check_duration, check_int
 from sqe_chain.flow.filtering import DAY_MS
 from sqe_chain.flow.stored import Span
 from sqe_chain.stages.timetable import bucket_length
@@ -29,7 +29,7 @@ MAX_OVERLAP: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Hopping(WindowKind):
+class Hopping(WindowShape):
     """Windows of one size that begin at every multiple of the advance (since 1970), and overlap.
 
     A record lies in all that begin at or before it and end after it: at most size / advance of them. As in Kafka Streams, a
@@ -67,7 +67,7 @@ class Hopping(WindowKind):
 
 
 @dataclass(frozen=True, slots=True)
-class Tumbling(WindowKind):
+class Tumbling(WindowShape):
     """Windows of one size, one after the other, aligned to 1970.
 
     Attributes:
@@ -105,7 +105,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Calendar(WindowKind):
+class Calendar(WindowShape):
     """Days, weeks (from Monday) or months of a time zone, one after the other.
 
     A day in Berlin has 23, 24 or 25 hours, by the time zone data of the machine. All machines of a service need the same.
@@ -180,10 +180,10 @@ def _begin_ms(day: date, zone: ZoneInfo) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Sessions(WindowKind):
+class Sessions(WindowShape):
     """Records of a key whose event times are at most a gap apart, in whatever order they arrive.
 
-    A record that lies within the gap of two sessions joins them.
+    A record that lies within the gap of two sessions merges them.
 
     Attributes:
         gap_ms: longest time between two records of a session, milliseconds, 0 to 10**15. It is inclusive: with a gap of 10,
@@ -194,7 +194,7 @@ class Sessions(WindowKind):
     """
 
     gap_ms: int
-    join: ClassVar = True
+    merges: ClassVar = True
 
     def __post_init__(self) -> None:
         check_duration("gap_ms", self.gap_ms, caller_line())

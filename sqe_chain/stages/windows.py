@@ -12,6 +12,9 @@
     >>> [(result.key, result.span, result.state.value) for result in hours.take_results()]
     [(b'robot-7', Span(start_ms=0, end_ms=3600000), 7)]
 
+Beside it: shapes and spans of windows, `windowing.py`; their rows, `window_rows.py`; when they close, `timetable.py`; what a
+stage of windows gives and reads, `window_kind.py`.
+
 Source: windowed aggregations of Kafka Streams, with `suppress(untilWindowCloses)`.
 """
 
@@ -244,7 +247,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
             folded[span] = self._folded(held[span].state if span in held else None, value)
         # Only after all folds have succeeded: a record that fails is in none of its windows.
         for span, state in folded.items():
-            self._touch(record.key, span)
+            self._note_changed(record.key, span)
             if span in held:
                 held[span].state = state
             else:
@@ -254,7 +257,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         return bool(folded)
 
     def _into_session(self, row: bytes, record: Record) -> bool:
-        """Fold a record into its session, joining two if it lies between them; False if the session was closed."""
+        """Fold a record into its session, merging two if it lies between them; False if the session was closed."""
         now_ms = self._timetable.time.now_ms
         if now_ms is None or not isinstance(self._windows, Sessions) or self._merge is None:
             raise AssertionError("asked for sessions, after a record was observed")
@@ -263,6 +266,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         span = joined(touched, record.timestamp_ms)
         if self._closes(span) <= now_ms:
             return False
+        # At most two: open sessions of a key are more than a gap apart. The earlier one's state takes the later one's.
         state: State | None = None
         for window in touched:
             if state is None:
@@ -271,7 +275,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
                 check_nothing("merge", self._merge, self._merge(state, window.state))
         state = self._folded(state, record.value)
         for old in (*(window.span for window in touched), span):
-            self._touch(record.key, old)
+            self._note_changed(record.key, old)
         session = self._opened(row, span, state) if not touched else touched[-1]
         session.span, session.state = span, state
         self._expiring.replace(row, [window for window in opened if window not in touched] + [session])
@@ -303,7 +307,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         if used is None:
             used = self._opened(row, span, self._codec.new())
             windows = [*windows, used]
-        self._touch(key, span)
+        self._note_changed(key, span)
         self._expiring.replace(row, windows)
         self._in_use[span][key] = used
         return used
@@ -322,6 +326,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         return left
 
     def _do_due(self) -> None:
+        # A reminder names a row, and each window in it is judged by its own span. So what a merged session has left does nothing.
         for due_ms, row in self._timetable.take_due():
             self._due.add(row)
             if row.startswith(OPEN):
@@ -346,12 +351,12 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
 
     def _give(self, key: bytes, window: OpenWindow[State], at_ms: int) -> None:
         self._results.append(Result(key, window.span, window.state))
-        self._touch(key, window.span)
+        self._note_changed(key, window.span)
         if self._retention_ms:
             row = retained_row(key, window.span)
             self._closed[row] = at_ms + self._retention_ms, windows_row([window], self._codec)
 
-    def _touch(self, key: bytes | None, span: Span) -> None:
+    def _note_changed(self, key: bytes | None, span: Span) -> None:
         # Without a record, a heartbeat closes the window: what is closed is no early result.
         if self.changed is not None and key is not None and self.record is not None:
             self.changed[key, span] = self.record
