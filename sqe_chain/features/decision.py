@@ -42,10 +42,11 @@ class BatchDecision:
 
     Attributes:
         ranges: of every known partition; where nothing is new, all are empty. Invariant: they begin where the plan before ends.
-        clock_ms: the batch's clock.
-        silent: its outputs are not published: receivers have them.
-        sealed: skipped inputs when it was sealed before, with these ranges: in a redo, and after a rebuild. None: it is new.
-        due: it is done although it reads nothing.
+        clock_ms: the batch's clock; in a redo the sealed one, or timers and contexts would give something else.
+        silent: its outputs are not published: receivers have them, from before a rebuild or a rewind.
+        sealed: skipped inputs when it was sealed before, with these ranges: in a redo, and after a rebuild. None: it is new. Empty: it was
+            sealed, and skipped nothing.
+        due: it is done although it reads nothing. Invariant: true where it closes windows or releases records.
         at_end: partitions that it reads to their end; a redo need not know.
         times: what tasks begin with in each partition, where the flow goes by event time; else empty.
         taken: how far it takes inputs; None: the flow has nothing to do with event time.

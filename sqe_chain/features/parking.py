@@ -32,6 +32,7 @@ from sqe_chain.task.failed_log import DecisionKind, suffix_of
 from sqe_chain.task.parking import ParkedKeys, ParkedRecord, Releasing
 from sqe_chain.task.results import Report
 
+# What waits is written with every plan, and with every batch again: these bound that, whatever fails.
 MAX_RECORDS: Final = 1_000
 """Records of one input partition that wait at most: each plan has all of them."""
 MAX_BYTES: Final = 1 << 20

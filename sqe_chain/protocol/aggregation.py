@@ -65,8 +65,9 @@ class StagedService:
     """One run of a service with stages.
 
     Attributes:
-        claimed: this run's claim; None before it has one, and after it gave it back.
-        ends: it was started for what is done already, or was given up: nothing else is to be done.
+        env: the flow and its ports. A start replaces its flow by that of the reader that this run is.
+        claimed: this run's claim; None before it has one, and after it gave it back. The heartbeat reads it from its own thread.
+        ends: it was started for what is done already, or was given up: nothing else is to be done. Known after the start.
         request: failed records that the next batch processes; commands about them set it.
     """
 
@@ -78,7 +79,10 @@ class StagedService:
     _idle: IdleWriters = field(init=False)
     _observers: tuple[BatchObserver, ...] = field(init=False)
     _topics: DescribedTopics = field(init=False)
-    _owned: OwnedFlow | None = None
+    _owned: OwnedFlow | None = (
+        None  # from the claim on; never None again, also when another run has claimed the flow
+    )
+    # Of what the last batch read and published, to cut the next one by `max_bytes`. The first is cut by a guess.
     _bytes_per_record: float = 100.0
 
     def __post_init__(self) -> None:

@@ -99,8 +99,14 @@ class OwnedFlow:
     """What a run works with once it has claimed the flow.
 
     Attributes:
-        open_plan: number of a plan that this run has sealed and not yet finished; None when there is none.
-        entered: topics as described, and a layout: all that these topics bring in is in it.
+        env: the flow and its ports.
+        claim: this run's. It stays; whether the flow is still its own shows at the next write, never here.
+        plans: where plans are sealed.
+        last: the last sealed plan. Invariant: the home record names it, unless a newer run owns the flow. It may still be open.
+        open_plan: number of a plan that this run has sealed and not yet finished; None when there is none. Invariant: it is None
+            or the number of `last`, because a plan is sealed only when the one before is committed.
+        entered: topics as described, and a layout: all that these topics bring in is in it. Compared by identity, because a new
+            description may have new topics; None until the first look.
     """
 
     env: Environment
@@ -154,6 +160,10 @@ class OwnedFlow:
             Superseded, StoreInconsistent, ConfigurationError: see `PlanLog.write`.
         """
         self.env.commits.settle()
+        if self.open_plan is not None or plan.previous_id != self.last.plan_id:
+            raise AssertionError(
+                f"flow {self.env.flow.name!r}: plan {plan.number} after {self.last.number}, open {self.open_plan}"
+            )
         self.plans.write(plan)
         self.last = plan
         self.open_plan = plan.number

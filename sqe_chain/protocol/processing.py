@@ -21,12 +21,16 @@ from sqe_chain.task.states import Transition
 
 MAX_EXCLUSIONS = 2_000
 """Inputs that one plan skips at most, because it lists them. A batch with more of them is made smaller."""
+# With error texts of 500 characters each that is about a megabyte. A store takes a plan of several, by its default settings.
 
 CAREFUL_BATCHES = 20
 """Batches after one with a failed stage that are folded with care from the beginning."""
+# Inputs that fail come in groups, and a batch that finds one without care is run again as a whole. Care keeps states so that they can be taken back.
 
 ONE_BY_ONE = 5
 """Inputs that are skipped one by one where filters cannot try them; after that, all that fail in an attempt."""
+# A typo may fail all inputs of a batch: then five attempts show it, and another one for each input would never end. The price is that
+# a sound input, which fails only because of another, is skipped after the fifth.
 
 Coordinates = tuple[str, int, int]
 """Topic, partition, offset."""
@@ -65,6 +69,7 @@ class Candidates:
     """
 
     def __init__(self, *, can_try: bool) -> None:
+        # What the next attempt tries, or skips where it cannot try. Cleared inputs never come back by `judge`, so attempts end.
         self.known: dict[Coordinates, Exclusion] = {}
         self._can_try = can_try
         self._cleared: set[Coordinates] = set()
@@ -102,6 +107,7 @@ class Processor:
 
     def __init__(self, env: Environment) -> None:
         self._env = env
+        # Once a key was found elsewhere it stays False: until the next start each batch is shuffled.
         self._in_place = env.settings.in_place
         # What waits is not lost, and has a limit of its own.
         share = 1.0 if env.flow.poison == "park" else env.settings.max_excluded_share
@@ -110,7 +116,7 @@ class Processor:
         # A state must be storable after each input: who checks that only at the end finds other inputs to blame.
         states = [stage.codec for stage in env.flow.stages if stage.codec is not None]
         self._always_careful = self._leaves_out and not all(codec.self_checking for codec in states)
-        self._careful_batches = 0
+        self._careful_batches = 0  # that are still to be folded with care; a run begins without
         self._can_try = env.flow.reversible
 
     def run(self, batch: Batch) -> tuple[Report, tuple[Exclusion, ...]]:
@@ -147,6 +153,7 @@ class Processor:
             raise PoisonError(report.broken[0])
         exclusions = (*candidates.known.values(), *report.excluded)
         limit = self._check_skipped(batch, exclusions, report.fresh)
+        # A batch takes one input of each partition at least, so no smaller batch would have fewer of them.
         if len(exclusions) > max(MAX_EXCLUSIONS, len(batch.decision.ranges)):
             raise TooManyForOnePlan
         self._skip_limit = limit

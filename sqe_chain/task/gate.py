@@ -26,6 +26,8 @@ from sqe_chain.task.frontier import Frontier, WaitingRange
 
 HOLD_OFFSETS: Final = 10_000
 """After this number of offsets, one that is ahead of all others and was not confirmed is believed to come from a wrong clock."""
+# Until then each batch reads again all that lies behind it. More would cost more in each batch, fewer would believe less of a lane
+# that is merely slow to write its next record.
 
 
 class TimeFacts(NamedTuple):
