@@ -59,6 +59,8 @@ class CompiledFlow:
         output_codec: index of an output, and the type of a value -> the codec that encodes such values, for its topic.
         headed: index of an output, and a type as envelopes name it -> the codec, if such records bear its headers. Filled as
             `output_codec` finds them: a payload has been encoded before its headers are asked for.
+        operators: what tasks have compiled for it (`sqe_chain.task.compiler`). It holds the flow, so it lives here: a cache elsewhere
+            would keep every flow. Each process compiles its own.
         declared_topic: topic -> the topic as it is declared: of a file the name of its source.
         gated: the input topics, and the names of sources of files, whose inputs are taken in the order of their times. They reach
             a stage that compares times of several inputs. One input partition alone has an order already.
@@ -105,6 +107,7 @@ class CompiledFlow:
     codec_of: Kept[str, Codec[Any] | None] = field(init=False, repr=False)
     output_codec: Kept[tuple[int, type], Codec[Any]] = field(init=False, repr=False)
     headed: dict[tuple[int, str], Codec[Any]] = field(init=False, repr=False)
+    operators: dict[tuple[int, str, frozenset[int]], Any] = field(init=False, repr=False)
     declared_topic: Kept[str, str] = field(init=False, repr=False)
     gated: frozenset[str] = field(init=False, repr=False)
     by_time: bool = field(init=False, repr=False)
@@ -148,6 +151,7 @@ class CompiledFlow:
             "codec_of": Kept(self._codec_of),
             "output_codec": Kept(self._output_codec),
             "headed": {},
+            "operators": {},
             "declared_topic": Kept(
                 lambda topic: next((source.name for source in files if source.has(topic)), topic)
             ),

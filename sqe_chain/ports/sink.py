@@ -8,9 +8,9 @@ An overwrite stages the rows of many plans, and one plan decides that they repla
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports.store import Rows
@@ -144,6 +144,14 @@ class Sink(Protocol):
         Raises:
             Superseded, TableInconsistent, TableAltered: as `claim`; nothing was added.
         """
+
+
+@runtime_checkable
+class WrappableSink(Sink, Protocol):
+    """A sink made of calls that tests can let fail one by one."""
+
+    def wrapped(self, wrap: Callable[[Any], Any]) -> Sink:
+        """The same sink, with `wrap` around whatever makes its calls."""
 
 
 @runtime_checkable

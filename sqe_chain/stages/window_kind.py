@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 from sqe_chain._proto.window_result_pb2 import WindowResult
@@ -86,6 +87,7 @@ class WindowsKind(TimedKind[WindowedAggregate[Any]]):
     ) -> WindowedAggregate[Any]:
         call: Callable[..., Any] = guarded(self.fold.function)
 
+        @wraps(call)
         def fold_in_context(state: object, value: object) -> object:
             if windows.record is None:
                 raise AssertionError("a fold is called for a record")
@@ -108,7 +110,6 @@ class WindowsKind(TimedKind[WindowedAggregate[Any]]):
             shown=self.shown,
             **self.timing(clock_ms),
         )
-        windows.plain_fold = self.fold.function
         return windows
 
     def outputs(self, stage: WindowedAggregate[Any]) -> Iterable[Given]:
@@ -159,10 +160,12 @@ class WindowsWork(RunWork):
     def apply(self, units: Sequence[Unit]) -> None:
         run = UnitRun.of(units)
         self._load(run)
-        index, fold_run = 0, self._stage.fold_run
+        # The user's own function: a fold that fails ends the attempt, so nobody has to know whose error it was.
+        kind: Any = self._kind
+        index, fold_run, fold = 0, self._stage.fold_run, kind.fold.function
         while index < len(run):
             try:
-                index = fold_run(run.keys, run.values, run.times_ms, index)
+                index = fold_run(fold, run.keys, run.values, run.times_ms, index)
             except RunError as error:
                 self._stop(run, error.index, error)
             if index < len(run):

@@ -115,7 +115,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         self._values = OwnValues("a stream")
         self._windows = windows
         self._codec = state if isinstance(state, Codec) else state_codec(where, state, None, where)
-        self._fold = self.plain_fold = fold
+        self._fold = fold
         self._merge = merge
         self._retention_ms = retention_ms
         self._expiring = ExpiringRows(
@@ -154,7 +154,12 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         return dropped(Reason.LATE, f"every window of event time {record.timestamp_ms} ms {closed}")
 
     def fold_run(
-        self, keys: Sequence[bytes | None], values: Sequence[object], times_ms: Sequence[int], begin: int
+        self,
+        fold: Callable[[Any, Any], object],
+        keys: Sequence[bytes | None],
+        values: Sequence[object],
+        times_ms: Sequence[int],
+        begin: int,
     ) -> int:
         """Fold records as `accept` does, from an index on, for as long as each of them only changes one open window.
 
@@ -166,7 +171,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         Raises:
             RunError: `fold` has raised.
         """
-        timetable, fold = self._timetable, self.plain_fold
+        timetable = self._timetable
         now_ms, limit_ms = timetable.time.now_ms, timetable.ordinary_until_ms
         index = begin - 1
         start_ms = end_ms = 0
@@ -321,7 +326,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         """Fold into a copy, so that a fold that fails changes nothing."""
         codec = self._codec
         changed = codec.new() if state is None else codec.copy(state)
-        check_nothing("fold", self.plain_fold, self._fold(changed, value))
+        check_nothing("fold", self._fold, self._fold(changed, value))
         left: State = state_left(codec, changed, "the fold of a window")
         return left
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
-from weakref import finalize
 
 from sqe_chain.codecs import Codec, codec_for
 from sqe_chain.codecs.registry import codec_of_tag, tag_of
@@ -124,8 +123,8 @@ run ends."""
 
 def bound(flow: CompiledFlow, node: Node, side: Side, shuffled: frozenset[int]) -> Callable[..., Any] | None:
     """The function `bind` of the operators after a node, compiled once for each flow; see `operators_after`."""
-    known, watched = _known(flow), is_watched()
-    place = len(flow.nodes), node.index, f"{side} watched" if watched else side, shuffled
+    known, watched = flow.operators, is_watched()
+    place = node.index, f"{side} watched" if watched else side, shuffled
     if place not in known:
         operators = operators_after(flow, node, side, shuffled)
         if operators is not None:
@@ -140,24 +139,11 @@ def bound(flow: CompiledFlow, node: Node, side: Side, shuffled: frozenset[int]) 
 
 def _steps_after(flow: CompiledFlow, node: SourceNode) -> tuple[list[BatchStep], bool]:
     """The functions over batches after a source, and whether what comes of them has to be put in order; looked for once."""
-    known, place = _known(flow), (len(flow.nodes), node.index, "batches", frozenset[int]())
+    known, place = flow.operators, (node.index, "batches", frozenset[int]())
     if place not in known:
         known[place] = [BatchStep(function) for function in batches_after(flow, node)], order_matters(flow)
     steps: tuple[list[BatchStep], bool] = known[place]
     return steps
-
-
-def _known(flow: CompiledFlow) -> dict[tuple[int, int, str, frozenset[int]], Any]:
-    """What was compiled for a flow."""
-    known = _BOUND.get(id(flow))
-    if known is None:
-        known = _BOUND[id(flow)] = {}
-        finalize(flow, _BOUND.pop, id(flow), None)
-    return known
-
-
-_BOUND: Final[dict[int, dict[tuple[int, int, str, frozenset[int]], Any]]] = {}
-"""Flows by their identity, as long as they live."""
 
 
 def _names(flow: CompiledFlow, nodes: Sequence[Node]) -> dict[str, Any]:

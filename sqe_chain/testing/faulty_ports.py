@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import is_dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, cast
 
 from sqe_chain.ports import Commit, Log, Membership, Message, Output, Range, Sink, StateStore, TopicPartition
+from sqe_chain.ports.sink import WrappableSink
 from sqe_chain.testing.faults import PortCall, Scheduler
 
 
@@ -147,9 +147,7 @@ class FaultyStorage(FaultyPort):
     def _text(self, name: str, _args: tuple[Any, ...], named: Mapping[str, object]) -> str:
         return f"{self.inner!r}: {name} {named.get('what', '')}".rstrip()
 
-
-class _FaultyRows(FaultyStorage):
-    """The rows of a table of chunks: a crash can also come between one row and the next, which are written in no order."""
+    # Rows of chunks are written in no order, so a crash can also come between one row and the next.
 
     def write_pieces(self, chunks: Iterable[Sequence[object]]) -> None:
         for piece in chunks:
@@ -180,14 +178,6 @@ def faulty_store(store: StateStore, scheduler: Scheduler) -> StateStore:
 
 def faulty_sink(sink: Sink, scheduler: Scheduler) -> Sink:
     """The sink, whose scheduler answers each call of the place of its table, and there of each row; another kind of sink as it is."""
-    original: Any = sink
-    wrappable = is_dataclass(original) and hasattr(original, "storage")
-    if not wrappable:
+    if not isinstance(sink, WrappableSink):
         return sink
-    storage = original.storage
-    if hasattr(storage, "rows"):  # of chunks: a crash between any two rows is one of its own
-        storage = replace(storage, rows=_FaultyRows(storage.rows, scheduler))
-    else:
-        storage = FaultyStorage(storage, scheduler)
-    wrapped: Sink = replace(original, storage=storage)
-    return wrapped
+    return sink.wrapped(partial(FaultyStorage, scheduler=scheduler))

@@ -11,11 +11,11 @@ run of the writer. It is made only on a head that allows it, and the table refus
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import pyarrow as pa
 
@@ -56,6 +56,9 @@ class TableSink(Sink):
     table: str  # its name
     version: int = 0  # of the table, from 0
     replaces: bool = False  # rows are meant to replace what is there: no chunk is skipped
+
+    def wrapped(self, wrap: Callable[[Any], Any]) -> Self:
+        return replace(self, storage=self.storage.wrapped(wrap))
 
     def check(self) -> list[str]:
         return self.storage.check()

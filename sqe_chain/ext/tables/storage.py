@@ -206,6 +206,11 @@ class Storage(Protocol):
         """
         return False
 
+    def wrapped(self, wrap: Callable[[Any], Any]) -> Storage:
+        """The same place; see `WrappableSink.wrapped`."""
+        whole: Storage = wrap(self)
+        return whole
+
     def check(self) -> list[str]:
         """Weaknesses of its durability; see `Sink.check`."""
 

@@ -61,7 +61,7 @@ def in_runs(stage: WindowedAggregate[StringValue], batch: Batch) -> tuple[list[b
         *((record.key, record.value, record.timestamp_ms) for record in records), strict=True
     )
     while (index := len(verdicts)) < len(records):
-        end = stage.fold_run(keys, values, times, index)
+        end = stage.fold_run(write, keys, values, times, index)
         assert taken(stage, end) == []
         verdicts += [True] * (end - index)
         if end < len(records):
@@ -113,4 +113,4 @@ def test_what_an_earlier_attempt_has_written_is_not_folded_again() -> None:
     """The row of `a` is settled: a fold may refuse a value that it has seen."""
     stage = stage_on(RecordingTable({}, b"wa"), 0)
     assert stage.accept(Record(key=b"b", value="x", timestamp_ms=1)).forward
-    assert stage.fold_run([b"b", b"a", b"b"], ["x", "x", "x"], [2, 3, 4], 0) == 1
+    assert stage.fold_run(write, [b"b", b"a", b"b"], ["x", "x", "x"], [2, 3, 4], 0) == 1

@@ -8,7 +8,9 @@ from __future__ import annotations
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from gc import collect
 from typing import Any
+from weakref import ref
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -423,3 +425,16 @@ def test_a_folder_s_name_is_no_code_of_the_generated_text(end: str) -> None:
     assert [envelope.payload_as(dict) for envelope in service.published("o")] == [{"a": 1}]
     assert [envelope.payload_as(dict) for envelope in service.published("p")] == [{"a": 1}]
     assert not ran
+
+
+def test_a_flow_is_freed_with_what_was_compiled_for_it() -> None:
+    """`rebuild`, `prove` and tests compile one flow after the other in a process."""
+    declared = Flow("f", state_partitions=2)
+    declared.source("in", StringValue).map(louder).to("out", partitions=1)
+    flow = declared.compile()
+    Compiler(flow, Collector(flow), NOW_MS, frozenset()).after_source(flow.sources[0], origin_of)
+    assert flow.operators
+    left = ref(flow)
+    del flow, declared
+    collect()
+    assert left() is None
