@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -234,12 +235,31 @@ def _stores_for(flow: CompiledFlow, urls: Mapping[str, str], *, by_workers: bool
     return urls
 
 
-@contextmanager
-def open_engine(choice: EngineChoice, env: Environment) -> Iterator[Callable[[CompiledFlow], Engine]]:
-    """A function that makes engines of the chosen kind, as long as the context lasts.
+def check_engine(choice: EngineChoice) -> None:
+    """Check that what an engine needs is installed, before a start changes anything.
 
     Raises:
-        ConfigurationError: Java, pyspark or cloudpickle is missing, or a setting of Spark is wrong.
+        ConfigurationError: Java, pyspark or cloudpickle is missing.
+    """
+    if choice.name == "inprocess":
+        if choice.workers > 1:
+            with needing("--workers", "workers"):
+                import_module("sqe_chain.engines.workers")
+        return
+    try:
+        with needing("the engine spark", "spark"):
+            from sqe_chain.engines.spark import check_spark  # noqa: PLC0415 - the driver, when asked for
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{error}, or run with --engine inprocess") from None
+    check_spark()
+
+
+@contextmanager
+def open_engine(choice: EngineChoice, env: Environment) -> Iterator[Callable[[CompiledFlow], Engine]]:
+    """A function that makes engines of the chosen kind, which `check_engine` has passed, as long as the context lasts.
+
+    Raises:
+        ConfigurationError: a setting of Spark is wrong.
     """
     if choice.name == "inprocess" and choice.workers > 1:
         with _open_team(choice.workers, env) as made:
@@ -248,8 +268,8 @@ def open_engine(choice: EngineChoice, env: Environment) -> Iterator[Callable[[Co
     if choice.name == "inprocess":
         yield lambda flow: InProcessEngine(flow, env.ports.log, env.ports.store, threads=True)
         return
-    with needing("the engine spark", "spark"):
-        from sqe_chain.engines.spark import SparkEngine, close_session, open_session  # noqa: PLC0415 - the driver, when asked for
+    from sqe_chain.engines.spark import SparkEngine, close_session, open_session  # noqa: PLC0415 - the driver, when asked for
+
     session = open_session(master=choice.master, app_name=env.flow.name, conf=dict(choice.conf))
     with shared("Spark", partial(close_session, session)):
         yield lambda flow: SparkEngine(flow, env.ports.log, env.ports.stores, session)
@@ -258,8 +278,8 @@ def open_engine(choice: EngineChoice, env: Environment) -> Iterator[Callable[[Co
 @contextmanager
 def _open_team(workers: int, env: Environment) -> Iterator[Callable[[CompiledFlow], Engine]]:
     """Worker processes, which start while the service does, and engines that use them."""
-    with needing("--workers", "workers"):
-        from sqe_chain.engines.workers import Team, WorkersEngine  # noqa: PLC0415 - it needs cloudpickle
+    from sqe_chain.engines.workers import Team, WorkersEngine  # noqa: PLC0415 - it needs cloudpickle
+
     team = Team(workers, f"sqe-chain worker of {env.flow.name}")
     try:
         yield lambda flow: WorkersEngine(flow, env.ports.log, env.ports.stores, team)

@@ -15,7 +15,14 @@ from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Engine, Environment, Ports, Role
 from sqe_chain.plans.events import Notice, Observer, Stopped
 from sqe_chain.plans.settings import Settings
-from sqe_chain.runtime.connecting import Deployment, EngineChoice, open_engine, open_inputs, open_stores
+from sqe_chain.runtime.connecting import (
+    Deployment,
+    EngineChoice,
+    check_engine,
+    open_engine,
+    open_inputs,
+    open_stores,
+)
 from sqe_chain.runtime.observers import Observers, forward_warnings
 from sqe_chain.runtime.owner import is_dead, this_process
 from sqe_chain.runtime.service import Service
@@ -99,6 +106,7 @@ def prepare(
     Raises:
         ChainError: something is missing, or wrong.
     """
+    check_engine(deployment.engine)
     log = open_inputs(flow, deployment)
     clock = clock or deployment.clock()
     with ExitStack() as opened:

@@ -9,6 +9,6 @@ directory with the driver.
 from __future__ import annotations
 
 from sqe_chain.engines.spark.engine import SparkEngine, Tuning
-from sqe_chain.engines.spark.session import close_session, open_session
+from sqe_chain.engines.spark.session import check_spark, close_session, open_session
 
-__all__ = ["SparkEngine", "Tuning", "close_session", "open_session"]
+__all__ = ["SparkEngine", "Tuning", "check_spark", "close_session", "open_session"]

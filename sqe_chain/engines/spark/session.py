@@ -103,8 +103,7 @@ def open_session(
         ConfigurationError: Java or a Spark of at least 4.1 is missing, or Spark refuses its configuration.
         EngineLost: Java was killed while it started.
     """
-    check_version(pyspark.__version__)
-    _check_java()
+    check_spark()
     if master is None and not {"SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"} & os.environ.keys():
         master = "local[*]"
     settings = dict(WANTED)
@@ -284,12 +283,18 @@ def gist(error: BaseException) -> str:
     return text[:_LONGEST] or type(error).__name__
 
 
-def _check_java() -> None:
+def check_spark() -> None:
+    """Check that Spark can start here.
+
+    Raises:
+        ConfigurationError: Java or a Spark of at least 4.1 is missing.
+    """
+    check_version(pyspark.__version__)
     home = os.environ.get("JAVA_HOME")
     present = Path(home, "bin", "java").exists() if home else shutil.which("java") is not None
     if not present:
         where = f"JAVA_HOME={home} has no bin/java" if home else "there is no java on the PATH"
         raise ConfigurationError(
             f"Spark needs Java 17 or newer, and {where}: install it (Debian: apt install openjdk-17-jre-headless) or set "
-            "JAVA_HOME, or try the flow with --engine inprocess"
+            "JAVA_HOME, or run with --engine inprocess"
         )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 import typer
 from rich.text import Text
@@ -13,16 +15,16 @@ from rich.text import Text
 from sqe_chain.adapters import Address
 from sqe_chain.cli.console import ERR, OUT, print_json
 from sqe_chain.cli.loading import load_flow
-from sqe_chain.cli.options import FlowArgument, JsonOption, KafkaIfNeeded, Stores, command
+from sqe_chain.cli.options import EngineOptions, FlowArgument, JsonOption, KafkaIfNeeded, Stores, command
 from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.errors.safe_text import one_line
 from sqe_chain.ext.doctor.checks import CHECKS, examine
-from sqe_chain.ext.doctor.diagnostic import UNTRIED, Diagnostic
+from sqe_chain.ext.doctor.diagnostic import UNTRIED, Diagnostic, Severity, report
 from sqe_chain.ext.doctor.dry import refused_start
 from sqe_chain.ext.doctor.facts import Gathering
-from sqe_chain.runtime.connecting import Deployment, open_inputs, open_log, open_stores
+from sqe_chain.runtime.connecting import Deployment, check_engine, open_inputs, open_log, open_stores
 
-_STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
+_STYLES: Final[dict[Severity, str]] = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
 
 def directories_of_files(urls: Iterable[str]) -> list[Path]:
@@ -49,8 +51,15 @@ def status_of(findings: Iterable[Diagnostic]) -> int:
 
 
 @command
-def doctor(target: FlowArgument, *, kafka: KafkaIfNeeded, servers: Stores, json: JsonOption = False) -> None:
-    """Check everything that the guarantees of a flow rest on: topics, offsets, stores, claims, plans, this machine.
+def doctor(
+    target: FlowArgument,
+    *,
+    kafka: KafkaIfNeeded,
+    servers: Stores,
+    engine: EngineOptions,
+    json: JsonOption = False,
+) -> None:
+    """Check everything that the guarantees of a flow rest on: topics, offsets, stores, claims, plans, engine, this machine.
 
     The command changes nothing, and the flow's service may run meanwhile: what it writes to try the login's rights undoes itself.
     The flow's module is imported, and functions of the flow are called where a start finishes a batch that was killed.
@@ -58,7 +67,7 @@ def doctor(target: FlowArgument, *, kafka: KafkaIfNeeded, servers: Stores, json:
     Each finding has a severity, the evidence and a command. An error means that the service cannot run or is not exact. A warning
     means that it is exact until something happens.
 
-    The exit status is 0 if a start comes to its first batch, and 1 if there is an error. It is 3 if there is none, and something
+    Give the engine that a start is given. The exit status is 0 if such a start comes to its first batch, and 1 if there is an error. It is 3 if there is none, and something
     could not be tried (`not-tried`, `unknown-rights`).
     """
     flow = load_flow(target)
@@ -68,8 +77,12 @@ def doctor(target: FlowArgument, *, kafka: KafkaIfNeeded, servers: Stores, json:
     inputs = None
     if flow.file_sources:
         inputs = open_inputs(flow, Deployment(kafka=kafka.kafka, kafka_config=kafka.kafka_config))
-    urls = servers.urls()
+    urls, choice = servers.urls(), engine.choice()
     findings: list[Diagnostic] = []
+    try:
+        check_engine(choice)
+    except ConfigurationError as error:
+        findings.append(report("no-engine", f"engine {choice.name}", why=error))
     try:
         with open_stores(flow, urls) as stores:
             findings += diagnose(
@@ -98,9 +111,8 @@ def doctor(target: FlowArgument, *, kafka: KafkaIfNeeded, servers: Stores, json:
         if finding.command:
             OUT.print(f"         {finding.command}")
     if not json:
-        counts = ", ".join(
-            f"{sum(finding.severity == level for finding in findings)} {level}s" for level in _STYLES
-        )
+        found = Counter(finding.severity for finding in findings)
+        counts = ", ".join(f"{found[level]} {level}{'s' * (found[level] != 1)}" for level in _STYLES)
         ERR.print(f"{len(CHECKS)} groups of checks: {counts}")
     status = status_of(findings)
     if status:

@@ -85,6 +85,7 @@ KINDS: Final[dict[str, tuple[Severity, str, str]]] = {
     "no-temporary-directory": ("warning", "there is no directory for temporary files that this user may write: --engine spark and --workers cannot start", "mount a writable directory at /tmp, or name one in TMPDIR"),
     "open-files": ("warning", "a process may open {files} files", "ulimit -n 65536"),
     "memory": ("warning", "{free:,} MiB of memory are available", "free -m"),
+    "no-engine": ("error", "{why}", ""),
     "no-java": ("warning", "PySpark is installed, and there is no Java 17: --engine spark cannot start", _JAVA),
     "old-java": ("warning", "the version of {java} is {version}: --engine spark needs 17 or later", _JAVA),
     "no-numpy": ("note", "numpy is not installed: blocks of records are decoded one by one, which is slower", "pip install numpy"),

@@ -67,7 +67,7 @@ TAKEN = {
     "trace": "TARGET STAGE KEY kafka kafka-config store log-json format since",
     "why-not": "TARGET RECORD kafka kafka-config store log-json json",
     "audit": "TARGET kafka kafka-config store log-json sample stage every rate seed metrics-port json since",
-    "doctor": "TARGET kafka kafka-config store json",
+    "doctor": "TARGET kafka kafka-config store engine workers master spark-conf json",
     "web": "TARGETS kafka kafka-config store port host show-payloads",
     "flows list": "store json",
     "flows forget": "NAME kafka kafka-config store topics yes",

@@ -37,10 +37,11 @@ class Loading:
         self.target, self.store = f"{module}:loading", f"sqlite://{directory}/states.db"
         (directory / f"{module}.py").write_text(LOADING.format(files=self.files))
 
-    def examine(self) -> tuple[int, set[str]]:
+    def examine(self, engine: str = "inprocess") -> tuple[int, set[str]]:
         """Status of the doctor, and the checks of its errors."""
         done = CliRunner().invoke(
-            application("doctor"), ["doctor", self.target, "--store", self.store, "--json"]
+            application("doctor"),
+            ["doctor", self.target, "--store", self.store, "--engine", engine, "--json"],
         )
         found = [json.loads(line) for line in done.stdout.splitlines()]
         return done.exit_code, {finding["check"] for finding in found if finding["severity"] == "error"}
@@ -72,6 +73,15 @@ def test_a_file_that_stops_a_start_is_found(loading: Loading) -> None:
     assert loading.run() == 3
 
 
+def test_an_engine_that_cannot_start_here_is_found(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write(loading.files / "a.parquet", rows_of(1, 5))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert loading.examine("spark") == (1, {"no-engine"})
+    assert loading.examine() == (0, set())
+
+
 def without_temporary_directories(monkeypatch: pytest.MonkeyPatch) -> None:
     """A root that is read-only, as Python finds it: none of the places that it looks at can be written."""
     monkeypatch.setattr(tempfile, "tempdir", None)
@@ -81,7 +91,9 @@ def without_temporary_directories(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_doctor_needs_no_temporary_directory(loading: Loading, monkeypatch: pytest.MonkeyPatch) -> None:
     write(loading.files / "a.parquet", rows_of(1, 5))
     without_temporary_directories(monkeypatch)
-    done = CliRunner().invoke(application("doctor"), ["doctor", loading.target, "--store", loading.store])
+    done = CliRunner().invoke(
+        application("doctor"), ["doctor", loading.target, "--store", loading.store, "--engine", "inprocess"]
+    )
     assert done.exit_code == 0, done.output
     assert "no-temporary-directory" in done.output
 

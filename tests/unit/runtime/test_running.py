@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,6 +115,21 @@ def test_who_waits_before_there_are_topics_waits_until_the_service_has_created_t
         running(counts(), store=STORE, **WHERE) as service,  # type: ignore[arg-type]
     ):
         service.wait_until_caught_up()
+
+
+def test_a_missing_engine_is_named_before_any_topic_is_created(
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for topic in ("words", "totals"):
+        log.delete(topic)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    for module in [name for name in sys.modules if name.startswith("sqe_chain.engines.spark")]:
+        monkeypatch.delitem(sys.modules, module)
+    with pytest.raises(
+        ConfigurationError, match=r"'pyspark': pip install .*, or run with --engine inprocess$"
+    ):
+        run(counts(), store=STORE, create_topics=2, **{**WHERE, "engine": "spark"})  # type: ignore[arg-type]
+    assert not log.describe(["words", "totals"])
 
 
 def test_a_key_that_is_no_text_is_bytes(log: MemoryLog) -> None:
