@@ -140,7 +140,7 @@ def release_records(
 ) -> None:
     """Let failed records count with the present code, each once. Without options all that are still to decide.
 
-    Stop the service first if the flow has stages: the command claims the flow, and waits while another run has it. What fails again
+    Stop the service and its standbys first if the flow has stages: the command claims the flow, and waits while another run has it. What fails again
     stays as it is. You may kill the command and run it again.
     """
     flow, selection = load_flow(target), narrowing.selection(places)
@@ -186,7 +186,7 @@ def discard_records(
 ) -> None:
     """Let failed records never count. Without options all that are still to decide.
 
-    Stop the service first if the flow has stages: the command claims the flow, and waits while another run has it. What waits behind a discarded record stays parked, unless it is selected
+    Stop the service and its standbys first if the flow has stages: the command claims the flow, and waits while another run has it. What waits behind a discarded record stays parked, unless it is selected
     too. Dead-letter records stay in their topic, and list still shows them.
     """
     flow, selection = load_flow(target), narrowing.selection(places)

@@ -90,5 +90,9 @@ class LivePanel(Observer):
     def event(self, event: Event) -> None:
         # The panel itself shows `Waiting`.
         if isinstance(event, Recovered) or (event.warns and not isinstance(event, Waiting)):
-            text = "  ".join(f"{field}={shown(value)}" for field, value in event.fields().items())
+            text = "  ".join(
+                f"{field}={shown(value)}"
+                for field, value in event.fields().items()
+                if field not in event.for_programs
+            )
             self._console.print(Text.assemble((event.name, "bold"), f"  {text}"))

@@ -96,13 +96,16 @@ class Standby(Event):
     Attributes:
         epoch: of the other run's claim.
         owner: which process that is, as JSON.
+        holder: the same for people, and what they can do.
     """
 
     name: ClassVar[str] = "standby"
     warns: ClassVar[bool] = True
+    for_programs: ClassVar[frozenset[str]] = frozenset({"owner"})
 
     epoch: int
     owner: str
+    holder: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -274,7 +274,7 @@ def _stand_by(env: Environment, home: Home) -> Home | None:
         other waits for the winner.
     """
     name, waited, step_ms = env.flow.name, 0, 200
-    env.emit(Standby(home.epoch, home.owner))
+    env.emit(Standby(home.epoch, home.owner, _holder(home)))
     _, last_beat = env.home.home(name)
     while waited < env.settings.standby_ms:  # not bounded: as long as the other run lives
         if env.clock.wait(step_ms):
@@ -288,6 +288,16 @@ def _stand_by(env: Environment, home: Home) -> Home | None:
         if (now, beat) != (home, last_beat):  # it lives
             home, last_beat, waited = now, beat, 0
     return home
+
+
+def _holder(home: Home) -> str:
+    """Who holds a claim, as people name it: the owner's text is what `Role` was given, and may be of another version."""
+    try:
+        owner = json.loads(home.owner)
+        where = f" (host {owner['host']}, process {owner['pid']})"
+    except (ValueError, TypeError, KeyError):
+        where = ""
+    return f"run {home.run_id}{where} has the flow: wait until it ends, or stop it and its standbys"
 
 
 def check_stores(env: Environment) -> list[str]:

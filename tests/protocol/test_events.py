@@ -21,7 +21,7 @@ from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import word, words_by_first_letter
 
 LINES: dict[str, list[tuple[str, ...]]] = {
-    "standby": [("epoch", "owner")],
+    "standby": [("epoch", "owner", "holder")],
     "claimed": [("epoch", "run_id", "plan")],
     "recovered": [("partitions",), ("partitions", "plan", "redone")],
     "ready": [("waited_ms",)],

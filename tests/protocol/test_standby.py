@@ -5,6 +5,7 @@ Method: runs of one flow on one store in memory. While a standby waits, its cloc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,6 +14,8 @@ import pytest
 from sqe_chain.errors import ServiceStopped, StoreEmpty, Superseded
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
+from sqe_chain.plans.environment import Role
+from sqe_chain.plans.events import Event, Observer, Standby
 from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Home
 from sqe_chain.protocol.aggregation import StagedService
@@ -148,3 +151,28 @@ def test_a_standby_takes_over_when_it_learns_that_the_owner_is_dead() -> None:
     env = replace(found._environment(WAITS), is_dead=lambda _: bool(dead))
     aggregation_of(env).start()
     assert found.clock.waits == 3
+
+
+class Heard(Observer):
+    """Keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.events = list[Event]()
+
+    def event(self, event: Event) -> None:
+        self.events.append(event)
+
+
+@pytest.mark.parametrize(
+    ("owner", "where"),
+    [('{"host": "vm", "pid": 6417}', " (host vm, process 6417)"), ("no JSON", ""), ("[]", ""), ("{}", "")],
+)
+def test_a_standby_names_the_process_that_it_waits_for(owner: str, where: str) -> None:
+    found, heard = Rehearsal(running()[0].flow), Heard()
+    aggregation_of(replace(found._environment(TAKES), role=Role(owner=owner))).start()
+    found.clock = SteppingClock(stop_after=2)
+    with pytest.raises(ServiceStopped):
+        aggregation_of(replace(found._environment(WAITS), observer=heard)).start()
+    (event,) = heard.events
+    assert isinstance(event, Standby)
+    assert re.fullmatch(rf"run \S+{re.escape(where)} has the flow: .* stop it and its standbys", event.holder)

@@ -111,8 +111,10 @@ def doctor(
         if finding.command:
             OUT.print(f"         {finding.command}")
     if not json:
-        found = Counter(finding.severity for finding in findings)
-        counts = ", ".join(f"{found[level]} {level}{'s' * (found[level] != 1)}" for level in _STYLES)
+        severities = Counter(finding.severity for finding in findings)
+        counts = ", ".join(
+            f"{severities[level]} {level}{'s' * (severities[level] != 1)}" for level in _STYLES
+        )
         ERR.print(f"{len(CHECKS)} groups of checks: {counts}")
     status = status_of(findings)
     if status:
