@@ -157,9 +157,7 @@ def _print_release(result: ReleaseResult) -> None:
     if result.outputs:
         OUT.print(f"outputs published for them: {result.outputs}")
     for what, count in result.dropped.items():
-        ERR.print(
-            Text(f"of them a stage dropped, or noticed: {what} {count}; a rebuild counts them at their place")
-        )
+        ERR.print(Text(f"of them a stage dropped: {what} {count}; a rebuild counts them at their place"))
     if result.again:
         ERR.print(
             f"records that stay, since they or one before them of their key failed again: {result.again}"

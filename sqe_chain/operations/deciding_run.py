@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from typing import Final
 
 from sqe_chain.errors import ChainError
 from sqe_chain.features.decided import Decided
@@ -18,8 +19,12 @@ from sqe_chain.plans.planning import plan_after
 from sqe_chain.plans.results import BatchResult
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.services import aggregation_of
+from sqe_chain.stages.record import Reason
 from sqe_chain.task.dead_letters import Identity
 from sqe_chain.task.failed_log import Letter
+
+_DROPPED: Final = frozenset({*Reason} - {Reason.GAP, Reason.MALFORMED})
+"""What of `BatchResult.dropped` is dropped, and not only noticed."""
 
 
 @dataclass(slots=True)
@@ -60,7 +65,8 @@ class DecidingRun:
             for skipped in self.last.exclusions
         }
         failed = {(topic, part, offset): why[topic, part, offset] for topic, _, part, offset in again}
-        return LettersReleased(result.outputs, result.dropped, failed)
+        dropped = {at: count for at, count in result.dropped.items() if at.rpartition("/")[2] in _DROPPED}
+        return LettersReleased(result.outputs, dropped, failed)
 
     def batch(self, decided: Decided | None = None) -> BatchResult:
         """The next batch, which decides; acknowledged when this returns."""

@@ -98,7 +98,7 @@ class ReleaseResult:
         again: how many failed again; they stay open.
         stuck: how many cannot be released, only discarded.
         left: how many are undecided now, selected or not.
-        dropped: "stage/reason" -> what stages have dropped of those that were released, or noticed.
+        dropped: "stage/reason" -> what stages have dropped of those that were released.
         reasons: for some of those that failed again or are stuck, where they were read and why.
     """
 

@@ -95,6 +95,17 @@ def test_a_release_reports_what_stages_drop_and_a_rebuild_counts_it(
     assert (fate.verdict, "released it. Counted in stage" in fate.reason) == ("counted", True)
 
 
+def test_what_a_join_has_matched_is_not_reported_as_dropped() -> None:
+    def joined(stream: Stream[Value]) -> None:
+        values = stream.key_by(key_of)
+        values.filter(lambda value: value["n"] > 0).join_table(
+            "with", values.filter(lambda value: value["n"] == 0), lambda value, _: value, history_ms=10_000
+        ).aggregate("numbers", key=key_of, state=dict, fold=count)
+
+    released = Released(joined)
+    assert (released.result.released, released.result.dropped) == (1, {})
+
+
 @pytest.mark.parametrize("stages", [plain, filtered, windowed])
 def test_states_that_depend_on_the_order_are_not_called_different(
     stages: Callable[[Stream[Value]], None],
