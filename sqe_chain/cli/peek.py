@@ -108,7 +108,6 @@ def _envelope(message: Message) -> Envelope | EnvelopeError:
 
 
 def _as_object(message: Message) -> dict[str, object]:
-    """A message for JSON."""
     shown: dict[str, object] = {
         "topic": message.topic(),
         "partition": message.partition(),

@@ -86,7 +86,6 @@ def _of_type(of: type, outer: tuple[type, ...], only: Sequence[str] | None = Non
 
 
 def _names_of(of: type) -> Sequence[str]:
-    """The fields of a type."""
     names = field_names(of)
     if not names:
         raise ConfigurationError(f"the fields of {of.__qualname__} are not known: {_NAME_IT}")

@@ -236,7 +236,6 @@ class Columns:
 
 
 def _is_text(text: bytes) -> bool:
-    """Whether these bytes are UTF-8."""
     try:
         text.decode()
     except UnicodeDecodeError:

@@ -243,7 +243,6 @@ def _link(message: LinkMessage) -> Link:
 
 
 def _malformed(head: EnvelopeHead) -> EnvelopeError:
-    """The error for what `check_fields` found."""
     if not head.type:
         return MissingField("the envelope has no type (the full protobuf name of its payloads)")
     if len(head.more) != (head.size or 1) - 1:

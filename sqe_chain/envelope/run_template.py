@@ -235,6 +235,5 @@ class _ByteRows:
         return np.frombuffer(self._bytes, f"{kind}{self.width}")
 
     def to_list(self) -> list[bytes]:
-        """The rows."""
         frames: list[bytes] = self.rows("V").tolist()
         return frames

@@ -241,7 +241,6 @@ def _why(
     offsets: Mapping[TopicPartition, int],
     bounds: Mapping[TopicPartition, Bounds],
 ) -> str:
-    """Why more is expected."""
     for tp, offset in sorted(offsets.items()):
         if bounds[tp].stable_end > offset:
             return f"new records have come into {tp[0]}[{tp[1]}]"

@@ -261,7 +261,6 @@ class Flow(Topology):
         return as_svg(self.so_far())
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
         return as_svg(self.so_far())
 
     def _read(

@@ -246,7 +246,6 @@ class Rebuild:
         return until, replace(known, done=0, published=before if self.republish else known.published)
 
     def _target_offsets(self, ends: Offsets) -> Offsets:
-        """The offsets that `to` names."""
         to, env = self.to, self.env
         if not isinstance(to, int):
             return to or {}
@@ -255,7 +254,6 @@ class Rebuild:
     # ------------------------------------------------------------------ the second flow
 
     def _second_environment(self, name: str, spec: Refold) -> Environment:
-        """The environment of the second flow."""
         env = self.env
         flow = env.flow.renamed(name)
         role = replace(env.role, refold=spec)

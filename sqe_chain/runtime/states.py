@@ -151,7 +151,6 @@ def location_of(store: StateStore, flow: str, stage: str) -> Location:
 
 
 def _rows(where: Location) -> tuple[str, int, int]:
-    """Which rows are at a location."""
     return where.flow, where.state_partitions, where.buckets
 
 

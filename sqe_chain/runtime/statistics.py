@@ -146,7 +146,6 @@ class Statistics(Observer):
                 self._note(event)
 
     def _note(self, event: Event) -> None:
-        """Note what the service does."""
         match event:
             case CaughtUp():
                 self.doing, self.lag, self.notice = "waiting for input", 0, ""

@@ -305,7 +305,6 @@ class SourcePartition:
         return kept
 
     def _values(self, records: Records, failed: Callable[[int, Exception], bool]) -> Sequence[Any]:
-        """The payloads, decoded."""
         codec, decode, decode_in = self._codec, self._decode, self._decoder_with_record(records)
         if decode_in is None:
             try:

@@ -163,7 +163,6 @@ def _by_lane(facts: TimeFacts) -> dict[int, tuple[Sequence[int], int]]:
 
 
 def _without_none(times_ms: Sequence[int | None]) -> list[int]:
-    """Those that are known."""
     return [at_ms for at_ms in times_ms if at_ms is not None]
 
 

@@ -273,7 +273,6 @@ class CassandraStore(CheckedStore, WithSchema):
     def _statements(
         self, cell: Cell, before: Header | None, after: Header, rows: Rows, views: Views | None
     ) -> list[Statement]:
-        """The statements of one conditional write."""
         values, condition = header_values(after), header_values(before)
         if len(rows) == 1:
             ((key, state),) = rows

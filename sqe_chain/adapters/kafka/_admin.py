@@ -89,7 +89,6 @@ class Admin(KafkaClient):
         return {name: self._info(topic, known[name].entries) for name, topic in topics.items()}
 
     def _read_whole(self, names: list[str]) -> dict[str, TopicInfo]:
-        """Read descriptions and settings of topics."""
         read_s = time.monotonic()
         settings = self._configs(names)  # both requests are under way at the same time
         infos = {}

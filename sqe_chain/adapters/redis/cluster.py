@@ -107,7 +107,6 @@ class RedisCluster(RedisServers):
         return [self._server(address) for address in self._known_masters()]
 
     def _known_masters(self) -> list[HostPort]:
-        """The masters that own slots now."""
         return sorted(set(self._discover().values()))
 
     def failover(self) -> bool | None:

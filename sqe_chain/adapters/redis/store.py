@@ -248,7 +248,6 @@ class RedisStore(CheckedStore):
     def _locations_after(
         self, script: scripts.Script, flow: str, arguments: Sequence[Argument], *, lasting: bool = True
     ) -> Locations | None:
-        """The locations that a script leaves."""
         key = flow_key(flow, "locations")
         reply = self._client.run(script, [key], arguments, lasting=lasting)
         return layout.locations_of(cast("list[bytes]", reply), key)

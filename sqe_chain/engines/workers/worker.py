@@ -50,7 +50,6 @@ class _Warnings(logging.Handler):
         self.found: list[tuple[str, int, str]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep one record."""
         self.found.append((record.name, record.levelno, record.getMessage()))
 
 

@@ -91,7 +91,6 @@ def dev_down(
 
 
 def _ports(given: Sequence[str]) -> dict[str, int]:
-    """Server -> its port."""
     ports = {}
     for kind, text in properties("--port", given).items():
         known = kind in KINDS and text.isascii() and text.isdigit() and 0 < int(text) <= _MOST_PORT

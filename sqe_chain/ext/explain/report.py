@@ -20,7 +20,6 @@ COLUMNS = ("record", "root", "event time", "counted", "state after it")
 
 
 def _cut(text: str) -> str:
-    """The beginning of a long text."""
     rest = len(text) - _LONGEST
     return text if rest <= 0 else f"{text[:_LONGEST]} and {rest} more characters"
 

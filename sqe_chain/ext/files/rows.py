@@ -252,7 +252,6 @@ class FileRows:
 
 
 def _unpacked(path: str, stream: io.BufferedReader, compression: Compression | None) -> io.BufferedIOBase:
-    """The bytes of a stream, uncompressed."""
     if compression is None:
         return stream
     if compression == "gzip":

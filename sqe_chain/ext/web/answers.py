@@ -29,11 +29,9 @@ class _Name(Convertor[str]):
     regex = "[A-Za-z0-9._-]{1,249}"
 
     def convert(self, value: str) -> str:
-        """The name itself."""
         return value
 
     def to_string(self, value: str) -> str:
-        """The name itself."""
         return value
 
 
@@ -43,11 +41,9 @@ class _Whole(Convertor[int]):
     regex = "[0-9]{1,18}"
 
     def convert(self, value: str) -> int:
-        """Its value."""
         return int(value)
 
     def to_string(self, value: int) -> str:
-        """Its digits."""
         return str(value)
 
 

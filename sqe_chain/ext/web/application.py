@@ -285,7 +285,6 @@ class Pages:
             self._tell()
 
     async def _look(self) -> Json:
-        """What all watchers get."""
         events = [] if self.history is None else self.history.events()
         try:
             return {"flows": await run_in_threadpool(self.site.list_flows), "events": events}
@@ -293,7 +292,6 @@ class Pages:
             return {"error": f"{type(error).__name__}: {shown(str(error))}"}
 
     def _tell(self) -> None:
-        """Wake all watchers."""
         news, self._news = self._news, asyncio.Event()
         news.set()
 

@@ -24,7 +24,6 @@ def _answer(text: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _object(**members: dict[str, Any]) -> dict[str, Any]:
-    """An object with these members."""
     return {"type": "object", "required": list(members), "properties": members}
 
 
@@ -33,7 +32,6 @@ def _list(items: dict[str, Any]) -> dict[str, Any]:
 
 
 def _get(summary: str, parameters: list[dict[str, Any]], answers: dict[str, Any]) -> dict[str, Any]:
-    """A path with one method."""
     return {"get": {"summary": summary, "parameters": parameters, "responses": answers}}
 
 

@@ -123,7 +123,6 @@ class TopicRecords:
 
 
 def _beginning(data: bytes | None, most: int) -> object:
-    """The beginning of bytes, for JSON."""
     return as_json(data if data is None else data[:most])
 
 
@@ -133,7 +132,6 @@ def _beginning_of_key(key: bytes | None) -> object:
 
 
 def _letter(message: Message, letter: DeadLetter) -> Json:
-    """A dead-letter record."""
     return {
         "at": shown_place(message),
         "timestamp_ms": message.timestamp()[1],

@@ -240,7 +240,6 @@ class Prover:
         return shows
 
     def _smaller(self, schedule: Schedule) -> Iterator[Schedule]:
-        """Schedules that are a little smaller."""
         if schedule != schedule.undisturbed:
             yield schedule.undisturbed
         for index in range(len(schedule.faults)):
