@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Final
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,24 @@ from sqe_chain.ports import Headers, Message
 # Big-endian, so that positions compare as bytes.
 _ROOT: Final = np.dtype([("epoch", ">u4"), ("offset", ">u8")])
 _parse_head: Final = EnvelopeHead.FromString
+
+
+class LaneTimes(NamedTuple):
+    """What ordinary records of one lane show of event time.
+
+    Attributes:
+        lane: the lane as envelopes state it.
+        first: index of the first record.
+        times_ms: event times of all of them, in the order of their offsets.
+        latest_ms: the latest of these.
+        stated_ms: the highest watermark that they bear; 0: none.
+    """
+
+    lane: int
+    first: int
+    times_ms: Ints
+    latest_ms: int
+    stated_ms: int
 
 
 class Block(ABC):
@@ -62,6 +81,10 @@ class Block(ABC):
     @abstractmethod
     def times(self) -> tuple[list[int], list[int], list[int]]:
         """Their lanes, times, and the watermarks that they bear (0 for none), as lists that belong to the caller."""
+
+    @abstractmethod
+    def by_lane(self) -> list[LaneTimes]:
+        """Event times lane by lane, in the order in which lanes are met; all records must be ordinary."""
 
     @property
     @abstractmethod
@@ -188,6 +211,9 @@ class RawBlock(Block):
         count = len(self.messages)
         return [0] * count, self.timestamps_ms.copy(), [0] * count
 
+    def by_lane(self) -> list[LaneTimes]:
+        return [LaneTimes(0, 0, self.times_ms, int(self.times_ms.max()), 0)]
+
     @cached_property
     def chain_sizes(self) -> Ints:
         return np.zeros(len(self.messages), np.int64)
@@ -245,6 +271,21 @@ class EnvelopeBlock(Block):
     def times(self) -> tuple[list[int], list[int], list[int]]:
         columns = self.columns
         return columns.lane.tolist(), columns.timestamp_ms.tolist(), columns.watermark_ms.tolist()
+
+    def by_lane(self) -> list[LaneTimes]:
+        # Stable, so that the records of one lane stay in the order of their offsets.
+        order = self.lanes.argsort(kind="stable")
+        lanes, times_ms = self.lanes[order], self.times_ms[order]
+        begins = np.flatnonzero(np.append(True, lanes[1:] != lanes[:-1]))
+        found = map(
+            LaneTimes,
+            lanes[begins].tolist(),
+            order[begins].tolist(),
+            np.split(times_ms, begins[1:]),
+            np.maximum.reduceat(times_ms, begins).tolist(),
+            np.maximum.reduceat(self.columns.watermark_ms[order], begins).tolist(),
+        )
+        return sorted(found, key=attrgetter("first"))
 
     @property
     def chain_sizes(self) -> Ints:

@@ -435,4 +435,6 @@ def look_ahead(
             times[planned.tp], nodes[planned.topic], guard, planned.start, at_end=at_end
         )
         tp = TopicIdPartition(planned.topic, bytes.fromhex(planned.topic_id), planned.partition)
-        source_times.observe(source_times.facts(Records(tp, messages, None, int), None))
+        source_times.observe(
+            source_times.shown_by(source_times.facts(Records(tp, messages, None, int), None))
+        )

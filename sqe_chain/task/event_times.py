@@ -245,6 +245,21 @@ class EventTimes:
         """Whether it is known which republishers a writer's messages have passed."""
         return name in self._routes or name in self.writers
 
+    def follows(self, name: str, latest_ms: int, guard: JumpGuard | None) -> bool:
+        """Whether `observe` believes times of a writer up to this one at once, whatever they are: then the latest of them is enough for it.
+
+        Args:
+            name: of the writer.
+            latest_ms: the latest of the times; the guard lets all of them be as far from each other as they are.
+            guard: see `guard_of`.
+        """
+        writer = self.writers.get(name)
+        if writer is None or writer.latest_ms is None:
+            return False
+        if writer.stated_ms is not None:
+            return True
+        return not writer.ahead[0] and (guard is None or latest_ms - writer.latest_ms <= guard.max_jump_ms)
+
     def observe(
         self,
         name: str,

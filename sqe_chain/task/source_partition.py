@@ -26,7 +26,7 @@ from sqe_chain.task.deciding import Deciding
 from sqe_chain.task.event_times import guard_of
 from sqe_chain.task.exclusion import Exclusion, SkipLimit
 from sqe_chain.task.frontier import Taking
-from sqe_chain.task.gate import Gate, TimeFacts
+from sqe_chain.task.gate import Gate
 from sqe_chain.task.inputs import stretches
 from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.parking import Discarded, Following, ParkedKeys, ParkedRecord, discarded
@@ -34,7 +34,7 @@ from sqe_chain.task.poison import Judged, exclusion_of
 from sqe_chain.task.records import Records
 from sqe_chain.task.results import Job, PartitionEnd, Portion
 from sqe_chain.task.shuffling import Shuffle, ShuffledUnits
-from sqe_chain.task.source_times import SourceTimes, give_times, taken_by_time, without_replays
+from sqe_chain.task.source_times import SourceTimes, give_times, taken_by_time
 from sqe_chain.task.target import RECORD_OVERHEAD, headers_size
 
 
@@ -200,19 +200,17 @@ class SourcePartition:
             columns.clear()
         for units in self._collector.units.values():
             units.clear()
-        facts: list[TimeFacts] = []
-        if self._times is not None and self._gate is None and self.node.timestamp is None:
-            facts = without_replays(
-                [records], [self._times.facts(records, None)], self._times.guard, self._deciding
-            )
+        times, shown = self._times if self._gate is None else None, None
+        if times is not None and self.node.timestamp is None:
+            shown = times.shown(records, self._deciding)
         try:
             replays = self._deciding.decide(records)
         except ChainError:
             self._work_through(records)  # what lies before it may have failed, and is reported first
             raise
         self._work_through(records)
-        if self._times is not None and self._gate is None:
-            self._times.observe(*(facts or [self._times.facts(records, records.given_ms)]))
+        if times is not None:
+            times.observe(times.shown_by(times.facts(records, records.given_ms)) if shown is None else shown)
         self._end.records += len(records.messages)
         self._end.replays += replays
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqe_chain.chain import root_position, stored_epoch
 from sqe_chain.envelope.carrier import find_head, is_chained
@@ -23,6 +23,25 @@ from sqe_chain.task.event_times import ORIGIN, EventTimes, Hop
 from sqe_chain.task.gate import Gate, TimeFacts
 from sqe_chain.task.records import Records
 from sqe_chain.task.roots import is_closing, is_tick
+
+if TYPE_CHECKING:
+    from sqe_chain.envelope.columns import Ints
+
+
+class Shown(NamedTuple):
+    """What records of one lane show of event time; only a lane is in the order of its times.
+
+    Attributes:
+        writer: the name of the lane's writer.
+        times_ms: their known times, in their order.
+        stated_ms: the highest watermark that they bear; 0: none.
+        latest_ms: the latest of the times, where these come by columns: all of a block, near to each other. None: one by one.
+    """
+
+    writer: str
+    times_ms: Sequence[int] | Ints
+    stated_ms: int
+    latest_ms: int | None = None
 
 
 class SourceTimes:
@@ -85,20 +104,54 @@ class SourceTimes:
             stated_ms = [0] * count
         return TimeFacts(offsets, times_ms, lanes, stated_ms)
 
-    def observe(self, facts: TimeFacts) -> None:
-        """Move event time by records that were read for the first time, whatever becomes of them."""
+    def shown(self, records: Records, deciding: Deciding) -> list[Shown]:
+        """What records show of event time, before it is decided whether they are new; their source has no function for times."""
+        shown = self._shown_by_columns(records)
+        if shown is None:
+            (facts,) = without_replays([records], [self.facts(records, None)], self.guard, deciding)
+            shown = self.shown_by(facts)
+        return shown
+
+    def shown_by(self, facts: TimeFacts) -> list[Shown]:
+        """What records show of event time, of which these facts are known: only those that were read for the first time do."""
         if not facts.offsets or facts.offsets[-1] < self._since:
-            return
+            return []
         if facts.offsets[0] < self._since:
             rows = zip(*facts, strict=True)
             facts = TimeFacts(*zip(*[row for row in rows if row[0] >= self._since], strict=True))
-        for lane, (times_ms, stated_ms) in _by_lane(
-            facts
-        ).items():  # only a lane is in the order of its times
-            self._observe(self._writers[lane], times_ms, stated_ms)
+        return [Shown(self._writers[lane], *own) for lane, own in _by_lane(facts).items()]
 
-    def _observe(self, name: str, times_ms: Sequence[int], stated_ms: int) -> None:
-        self.times.observe(name, times_ms, stated_ms, guard=self.guard, at_end=self._at_end)
+    def observe(self, shown: Iterable[Shown]) -> None:
+        """Move event time by records, whatever becomes of them."""
+        times, guard = self.times, self.guard
+        for name, own_ms, stated_ms, latest_ms in shown:
+            known_ms: Any = own_ms
+            if latest_ms is not None:
+                is_enough = stated_ms or times.follows(name, latest_ms, guard)
+                known_ms = (latest_ms,) if is_enough else known_ms.tolist()
+            times.observe(name, known_ms, stated_ms, guard=guard, at_end=self._at_end)
+
+    def _shown_by_columns(self, records: Records) -> list[Shown] | None:
+        """The same for a block of ordinary records that are all read for the first time, and so near in time that no clock was wrong.
+
+        None: they must be looked at one by one.
+        """
+        block = records.block
+        if block is None or self._node.static or not block.ordinary.all():
+            return None
+        if records.messages[0].offset() < self._since:
+            return None
+        # Replays come late, but the times of all of them together show no clock to be wrong.
+        if self.guard is not None and block.times_ms.max() - block.times_ms.min() > self.guard.max_jump_ms:
+            return None
+        shown: list[Shown] = []
+        for lane, first, own_ms, latest_ms, stated_ms in block.by_lane():
+            if lane not in self._writers:
+                head = block.head(first)
+                if head is None or not self._introduce(head):
+                    return None
+            shown.append(Shown(self._writers[lane], own_ms, stated_ms, latest_ms))
+        return shown
 
     def _closely(
         self, message: Message, number: int, heads: dict[int, EnvelopeHead]
@@ -227,7 +280,7 @@ def taken_by_time(
     )
     reached_ms, joined = times.times.watermark_of(ORIGIN), TimeFacts.joined(facts)
     for own in facts:
-        times.observe(own)
+        times.observe(times.shown_by(own))
     places, begin = gate.take(joined, times.times, _known(read, deciding, since)), 0
     times.late = gate.are_late(joined, places, reached_ms)
     for records in read:

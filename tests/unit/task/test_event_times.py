@@ -232,6 +232,6 @@ def test_of_a_writer_that_is_met_by_what_timers_gave_the_rest_of_the_way_is_know
     message = MemoryMessage(("in", 0, 0), (None, value, None), 5, 0)
     tp = TopicIdPartition("in", bytes(16), 0)
     source = SourceTimes(times, node, None, 0, at_end=True)
-    source.observe(source.facts(Records(tp, [message], None, int), None))
+    source.observe(source.shown_by(source.facts(Records(tp, [message], None, int), None)))
     name = "hop/out"
     assert (name, times.hops_of(name)) == ("hop/out", (("hop", "mid"),))
