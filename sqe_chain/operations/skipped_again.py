@@ -14,6 +14,23 @@ MOST: Final = 10_000
 """Inputs that stay skipped: each plan lists where they were read."""
 
 
+def find_released(env: Environment) -> frozenset[Place]:
+    """Where the inputs were read that failed first and count since they were released: a fold counts them at their place, before that.
+
+    Args:
+        env: the flow and its ports.
+    """
+    flow, topic = env.flow, env.flow.dead_letter_topic
+    info = env.log.describe([topic]).get(topic)
+    logs = () if info is None else read_failed_logs(env.ports.log, flow.declared_name, info)
+    return frozenset(
+        (letter.dead.topic, letter.dead.topic_id.hex(), letter.dead.partition, letter.dead.offset)
+        for known in logs
+        for identity, letter in known.letters.items()
+        if known.status(identity) in {"released", "releasing"}
+    )
+
+
 def find_skipped(env: Environment) -> tuple[Place, ...]:
     """Where the inputs were read that a fold must skip, whatever the code is now.
 

@@ -28,8 +28,9 @@ class AuditedStage:
         plan: number of the plan whose states were compared; -1: there is no key.
         different: the keys whose stored states are not what the records give.
         first: for each of these, from which record on it differs, as a sentence.
+        not_known: the keys whose stored states may be right although the records give others.
+        doubts: for each of these, why, as a sentence.
         missing: records that the topics no longer have. Then nothing was compared.
-        disordered: how many keys could not be compared: records were released, which count after later ones.
         trusted: number of the plan of the export whose states were trusted; None: none were.
     """
 
@@ -40,7 +41,13 @@ class AuditedStage:
     first: tuple[str, ...] = ()
     missing: tuple[Missing, ...] = ()
     trusted: int | None = None
-    disordered: int = 0
+    not_known: tuple[bytes, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def equal(self) -> int:
+        """How many of the keys have the states that the records give."""
+        return self.keys - len(self.different) - len(self.not_known)
 
 
 def audited_stages(env: Environment, names: Sequence[str]) -> list[StageNode]:
@@ -98,15 +105,13 @@ def audit(
     absent = sorted(result.arrived - drawn.stored)
     suspects = random.sample(absent, min(sample, len(absent)))
     audited = replace(audited, keys=len({*drawn.sample, *suspects}))
-    wrong = sorted(
-        {*result.different, *(compare(suspects, with_records=False).different if suspects else ())}
-    )
+    wrong = sorted({*result.unequal, *(compare(suspects, with_records=False).unequal if suspects else ())})
     first = dict.fromkeys(elsewhere, "it is stored in a state partition in which nobody looks for it")
-    if wrong and result.disordered:
-        audited = replace(audited, disordered=len(wrong))
-    elif wrong:
+    if wrong:
         closer = compare(wrong, with_records=True)
         first |= {key: closer.first_difference(key) for key in closer.different}
+        doubts = {key: closer.doubt(key) for key in closer.not_known if key not in first}
+        audited = replace(audited, not_known=tuple(doubts), doubts=tuple(doubts.values()))
     return replace(audited, different=tuple(sorted(first)), first=tuple(first[key] for key in sorted(first)))
 
 

@@ -22,7 +22,6 @@ from sqe_chain.ext.explain.audit import AuditedStage, audit, audited_stages
 from sqe_chain.ext.explain.fate import find_fate
 from sqe_chain.ext.explain.report import (
     COLUMNS,
-    DISORDERED,
     fate_as_object,
     key_text,
     page_of,
@@ -65,7 +64,8 @@ def trace_key(
     record that reached the key, with the message that caused it and the state after it, and the ignored replays.
 
     The exit status is 0 if the stored state is what the records give. Else it is 1, and the command names the first record
-    that makes the difference. It is 3 if retention has deleted records, because then nothing can be compared.
+    that makes the difference. It is 3 if that is not known. Either retention has deleted records, or the state differs and records of the
+    key were released: they counted later than in the topics.
     """
     flow = load_flow(target)
     node, wanted = stage_named(flow, stage), key_named(key)
@@ -153,8 +153,8 @@ def audit_flow(
     The command reads the topics from where the flow began, once for each stage. It changes nothing, and the flow's service may
     run meanwhile.
 
-    The exit status is 0 if all compared states are what the records give, and 1 if not. It is 3 if retention has deleted
-    records, because then nothing can be compared.
+    The exit status is 0 if all compared states are what the records give, and 1 if not. It is 3 if that is not known. Either retention
+    has deleted records, or all keys that differ have records that were released: they counted later than in the topics.
     """
     flow, random = load_flow(target), Random(sampling.seed)  # noqa: S311 - a sample, no secret
     pause_ms = duration_ms(sampling.every) if sampling.every else 0
@@ -163,7 +163,7 @@ def audit_flow(
         _counted(flow, sampling.metrics_port) as count,
     ):
         stages = audited_stages(prepared.env, sampling.stage or ())
-        different = missing = False
+        different = not_known = False
         while not prepared.asked_to_stop():
             for node in stages:
                 result = audit(
@@ -178,10 +178,10 @@ def audit_flow(
                 count(result)
                 _show_audited(result, as_lines=json)
                 different |= bool(result.different)
-                missing |= bool(result.missing or result.disordered)
+                not_known |= bool(result.missing or result.not_known)
             if not pause_ms or prepared.clock.wait(pause_ms):
                 break
-    if different or missing:
+    if different or not_known:
         raise typer.Exit(1 if different else 3)
 
 
@@ -195,21 +195,22 @@ def _show_audited(result: AuditedStage, *, as_lines: bool) -> None:
                 "trusted": result.trusted,
                 "different": [readable_key(key) for key in result.different],
                 "first": list(result.first),
+                "not_known": [readable_key(key) for key in result.not_known],
+                "doubts": list(result.doubts),
                 "missing": [str(gap) for gap in result.missing],
-                "disordered": result.disordered,
             }
         )
         return
     for key, first in zip(result.different, result.first, strict=True):
         OUT.print(f"stage {result.stage!r}, key {key_text(key)}: different: {first}")
+    for key, doubt in zip(result.not_known, result.doubts, strict=True):
+        OUT.print(f"stage {result.stage!r}, key {key_text(key)}: not known: {doubt}")
     for gap in result.missing:
         OUT.print(f"stage {result.stage!r}: not compared: the topics no longer have {gap}")
-    if result.disordered:
-        OUT.print(f"stage {result.stage!r}: {result.disordered} states {DISORDERED}")
     if not result.missing:
         after = "," if result.trusted is None else f" after plan {result.trusted}, whose states are trusted,"
         OUT.print(
-            f"stage {result.stage!r}: {result.keys - len(result.different) - result.disordered} of {result.keys} states are what the records give{after} "
+            f"stage {result.stage!r}: {result.equal} of {result.keys} states are what the records give{after} "
             f"as of plan {result.plan}"
         )
 

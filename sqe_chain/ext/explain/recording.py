@@ -42,6 +42,7 @@ class Contribution:
         plan: number of the replayed batch, as the replay counts them.
         refused: why the stage did not count it; empty: it did.
         state: the key's state after it, as JSON; None: the stage has none by key, or deleted it.
+        released: its input failed first, and counts since it was released: later than here.
     """
 
     stage: str
@@ -55,6 +56,7 @@ class Contribution:
     plan: int
     refused: str = ""
     state: object = None
+    released: bool = False
 
 
 @dataclass(slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from html import escape
-from typing import Final
 
 from sqe_chain.cli.console import key_as_json, utc
 from sqe_chain.errors.safe_text import json_line, one_line
@@ -34,13 +33,8 @@ def row_of(unit: Contribution) -> tuple[str, ...]:
     state = "" if unit.state is None else _cut(json_line(unit.state))
     time = utc(unit.timestamp_ms) if unit.timestamp_ms >= 0 else ""
     record, root = name_of(unit.place), name_of(unit.root)
-    return record, "" if root == record else root, time, unit.refused or "yes", state
-
-
-DISORDERED: Final = (
-    "not checked: it differs, but failed records were released since the states were folded. They count after later ones, which "
-    "changes what depends on the order: windows, filters, some folds. A rebuild counts them at their place"
-)
+    counted = f"{unit.refused or 'yes'}{', released' if unit.released else ''}"
+    return record, "" if root == record else root, time, counted, state
 
 
 def verdict_of(result: Trace, key: bytes) -> str:
@@ -48,8 +42,8 @@ def verdict_of(result: Trace, key: bytes) -> str:
     if result.missing:
         gaps = "; ".join(map(str, result.missing))
         return f"not checked: the topics no longer have {gaps}, so the records before are unknown"
-    if key in result.different and result.disordered:
-        return DISORDERED
+    if key in result.not_known:
+        return f"not known: {result.doubt(key)}"
     if key in result.different:
         lanes = len({unit.lane for unit in result.contributions if unit.key == key})
         order = (
@@ -121,6 +115,7 @@ def unit_as_object(unit: Contribution) -> dict[str, object]:
         "chain": unit.chain,
         "timestamp_ms": unit.timestamp_ms,
         "refused": unit.refused or None,
+        "released": unit.released,
         "state": unit.state,
     }
 

@@ -17,9 +17,11 @@ from sqe_chain.errors import (
 )
 from sqe_chain.ext.explain.recording import Contribution, Place, Recorder
 from sqe_chain.ext.explain.replaying import Missing, Replay
+from sqe_chain.features.decided import Place as FailedPlace
 from sqe_chain.features.parking import Parking
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
+from sqe_chain.operations.skipped_again import find_released
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.stored_plans import plan_of_a_run, read_plan
@@ -65,6 +67,7 @@ class Trace:
         trusted: the keys' states in that export, which nobody has checked.
         arrived: the watched keys that any record had.
         disordered: records were released, which count after later ones; see `sqe_chain.features.parking.Parking`.
+        any_key: these may have changed states of keys that they have not reached.
     """
 
     stage: StageNode
@@ -77,15 +80,45 @@ class Trace:
     trusted: tuple[StoredState, ...] = ()
     arrived: frozenset[bytes] = frozenset()
     disordered: bool = False
+    any_key: bool = False
 
     @property
     def equal(self) -> bool | None:
-        """Whether the stored states are what the records give; None: records are missing, or came in another order."""
-        return None if self.missing or (self.disordered and self.different) else not self.different
+        """Whether the stored states are what the records give; None: it is not known."""
+        if self.missing or (self.not_known and not self.different):
+            return None
+        return not self.different
 
     @property
     def different(self) -> tuple[bytes, ...]:
-        """The keys whose stored states are not what the records give."""
+        """The keys whose stored states are not what the records give, in whatever order the flow has counted them."""
+        return tuple(key for key in self.unequal if not self.doubt(key))
+
+    @property
+    def not_known(self) -> tuple[bytes, ...]:
+        """The keys whose stored states may be right although they are not what the records give: see `doubt`."""
+        return tuple(key for key in self.unequal if self.doubt(key))
+
+    def doubt(self, key: bytes) -> str:
+        """Why another state of a key may be right, as a sentence: the replay counts in another order. Empty: there is no reason.
+
+        Reliable only if the trace has the records.
+        """
+        if not self.disordered:  # or the states were folded again since
+            return ""
+        own = len({unit.place for unit in self.contributions if unit.key == key and unit.released})
+        if not own and not self.any_key:
+            return ""
+        records = f"{own} records of this key were" if own > 1 else "1 record of this key was"
+        released = records if own else "records of this flow were"
+        return (
+            f"the stored state is another one, but {released} released, and counted later than here. If the state depends on the order "
+            "of records, it may be right. A rebuild counts each at its place"
+        )
+
+    @property
+    def unequal(self) -> tuple[bytes, ...]:
+        """The keys whose stored states are not what the records give in the order of the topics."""
         stored, replayed = self._as_json(self.stored.states), self._as_json(self.replayed)
         return tuple(
             sorted(key for key in {*stored, *replayed} if stored.get(key, []) != replayed.get(key, []))
@@ -177,8 +210,15 @@ def trace(
     ) as replay:
         replay.run()
         states = tuple(replay.states(stage, wanted))
-    contributions = tuple(unit for unit in recorder.contributions() if unit.stage == stage.name)
+    released = find_released(env)
+    late = {(topic, partition, offset) for topic, _, partition, offset in released}
+    contributions = tuple(
+        replace(unit, released=True) if unit.place in late else unit
+        for unit in recorder.contributions()
+        if unit.stage == stage.name
+    )
     before = replay.before
+    disordered = Parking.of(stored.plan).disordered
     begun = stored.plan.layout.starts if before is None else before.plan.next_offsets()
     replays = (
         tuple(_replays_of(env, stored.plan, contributions, begun, replay.missing)) if with_records else ()
@@ -191,11 +231,25 @@ def trace(
         replays,
         replay.missing,
         arrived=frozenset(recorder.arrived),
-        disordered=Parking.of(stored.plan).disordered,
+        disordered=disordered,
+        any_key=disordered and _may_change_any_key(env, stage, stored.plan, released, replay),
     )
     return (
         result if before is None else replace(result, before=before.plan, trusted=before.states[stage.name])
     )
+
+
+def _may_change_any_key(
+    env: Environment, stage: StageNode, plan: Plan, released: frozenset[FailedPlace], replay: Replay
+) -> bool:
+    """Whether releases may have changed states of keys that the released records have not reached.
+
+    A stage before may give other values for later records. Event time moves at a place and not at a release. After an export a
+    released record may have no row. Of parked records nothing is known.
+    """
+    parked = not set(Parking.of(plan).counted) <= released
+    behind = env.flow.depths[stage.index] > 1 or env.flow.by_time or stage.traits.ticks
+    return parked or behind or replay.before is not None
 
 
 def check_traceable(stage: StageNode) -> None:
