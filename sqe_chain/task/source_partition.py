@@ -307,13 +307,11 @@ class SourcePartition:
         if decode_in is None:
             try:
                 if codec is None:
-                    return [
-                        decode(payload) for payload in records.payloads
-                    ]  # map() would end at a StopIteration
+                    # Not by map(), which ends at a StopIteration.
+                    return [decode(payload) for payload in records.payloads]
                 decoded = codec.decode_all(records.payloads)
-                if len(decoded) == len(
-                    records.payloads
-                ):  # else a codec of a plug-in ended early; below none is lost
+                # A codec of a plug-in may end early; one by one no record is lost.
+                if len(decoded) == len(records.payloads):
                     return decoded
             except Exception:  # noqa: BLE001, S110 - which one it is, is found below
                 pass

@@ -7,6 +7,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.flow import Flow
 from sqe_chain.plans.settings import Settings
+from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import word, words_by_first_letter
 
@@ -38,3 +39,13 @@ def test_batches_are_cut_by_what_the_one_before_weighed(rehearsed: object) -> No
     assert first == 10
     assert sum(others) == 20
     assert 4 <= max(others) <= 9, "1,000 bytes, and what is published of them, in each"
+
+
+def test_a_plan_is_sealed_only_after_the_one_before() -> None:
+    rehearsal = counting(Settings())
+    rehearsal.feed("words", word("a"))
+    rehearsal.run_until_caught_up()
+    service = rehearsal.service
+    assert isinstance(service, StagedService)
+    with pytest.raises(AssertionError, match="after"):
+        service.owned.seal(service.owned.last)

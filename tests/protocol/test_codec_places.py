@@ -6,7 +6,7 @@ The codec of these tests reads as one of a schema registry does: the first byte 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Self
@@ -96,6 +96,15 @@ class ByType(Subjects):
     @classmethod
     def takes(cls, python_type: type) -> bool:
         return python_type is Reading
+
+
+class Short(Subjects):
+    """Of many payloads it decodes all but the last, as `map` does where a function raises `StopIteration`."""
+
+    name = "short"
+
+    def decode_all(self, payloads: Sequence[bytes]) -> list[Any]:
+        return [self.decode(payload) for payload in payloads[:-1]]
 
 
 DOWN: list[Exception] = []
@@ -260,3 +269,15 @@ def test_a_place_changes_neither_class_nor_type() -> None:
     flow.source("one", Reading, codec=Other(Reading), raw=True).to("out", partitions=1)
     with pytest.raises(FlowError, match=r"codec 'other' gives Json\(Reading\)"):
         flow.compile()
+
+
+def test_a_codec_that_decodes_fewer_payloads_than_it_gets_loses_none() -> None:
+    flow = Flow("short", state_partitions=1)
+    flow.source("one", Reading, codec=Short(Reading), raw=True).map(lambda reading: reading).to(
+        "out", partitions=1, codec=Subjects(Reading)
+    )
+    rehearsal = Rehearsal(flow)
+    for number in range(30):
+        rehearsal.feed("one", b"1" + encoded("a", number))
+    rehearsal.run_until_caught_up()
+    assert sum(len(envelope.payloads) for envelope in rehearsal.published("out")) == 30
