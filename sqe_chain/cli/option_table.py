@@ -39,8 +39,13 @@ class Option:
         """The environment variable of an option with this name."""
         return f"SQE_CHAIN_{name.replace('-', '_').upper()}"
 
-    def for_typer(self, field: str) -> Any:  # noqa: ANN401 - typer says no type
-        """The same for typer, which takes the value of a field or parameter of this name."""
+    def for_typer(self, field: str, panel: str | None = None) -> Any:  # noqa: ANN401 - typer says no type
+        """The same for typer, which takes the value of a field or parameter of this name.
+
+        Args:
+            field: the name.
+            panel: of the help that shows it; None: that of all options.
+        """
         name = self.name or field.replace("_", "-")
         env = self.variable(name) if self.env else None
         most = _MOST if self.most is None and self.least is not None else self.most
@@ -52,6 +57,7 @@ class Option:
             min=self.least,
             max=most,
             hidden=self.shared,
+            rich_help_panel=panel,
         )
 
 
@@ -102,3 +108,10 @@ TABLE: Final = {
 """Name of a field -> its option."""
 SHARED: Final = {name: option for name, option in TABLE.items() if option.shared}
 """Those that many commands take."""
+PANELS: Final = {
+    "Usual": ("once", "create_topics", "interval", "start", "files", "partitions", "close_windows", "overwrite", "overwrite_partitions"),
+    "Observe": ("web", "metrics_port", "metrics_host", "telemetry"),
+    "Limits": ("max_records", "max_bytes", "max_excluded", "idle"),
+    "After an accident": ("accept_changed_batch", "accept_lost_dead_letters", "accept_rollback", "abandon", "drop", "again", "drop_overwrite"),
+}
+"""Panel of a long help -> the fields that it shows, in this order; what none names is shown first."""

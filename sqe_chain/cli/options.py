@@ -7,7 +7,7 @@ options can also be set in the environment, as ``SQE_CHAIN_...``.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_typ
 import typer
 
 from sqe_chain.cli.console import report_errors
-from sqe_chain.cli.option_table import SHARED, TABLE, Option
+from sqe_chain.cli.option_table import PANELS, SHARED, TABLE, Option
 from sqe_chain.cli.values import paths_of, properties, store_urls
 from sqe_chain.features.settings import NAMES, settings_of
 from sqe_chain.plans.settings import Settings
@@ -23,6 +23,8 @@ from sqe_chain.runtime.connecting import Deployment, EngineChoice
 
 DEFAULTS = Settings()
 """The default settings of a service."""
+_FEW: Final = 7
+"""Options that need no panels: their help fits a screen."""
 ALSO: Final = "Also, as `sqe-chain --help` describes them:"
 """How the paragraph with the names of shared options begins."""
 
@@ -185,30 +187,35 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         function: the command; a parameter whose type is a group takes that group. Its default has those of the options.
     """
     groups: dict[str, type[Any]] = {}
+    declared: dict[str, Any] = {}
     parameters: dict[str, inspect.Parameter] = {}
     hints = get_type_hints(function, include_extras=True)
     for parameter in inspect.signature(function).parameters.values():
         kind = hints[parameter.name]
         if not (isinstance(kind, type) and is_dataclass(kind)):
-            annotation = _for_typer(parameter.name, kind)
-            parameters[parameter.name] = parameter.replace(annotation=annotation, kind=parameter.KEYWORD_ONLY)
+            declared[parameter.name] = kind
+            parameters[parameter.name] = parameter.replace(kind=parameter.KEYWORD_ONLY)
             continue
         groups[parameter.name] = kind
-        declared = get_type_hints(kind, include_extras=True)
+        declared |= get_type_hints(kind, include_extras=True)
         for option in fields(kind):
             default = getattr(parameter.default, option.name, option.default)
             parameters[option.name] = inspect.Parameter(
                 option.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=inspect.Parameter.empty if default is MISSING else default,
-                annotation=_for_typer(option.name, declared[option.name]),
             )
     parameters["traceback"] = inspect.Parameter(
         "traceback",
         inspect.Parameter.KEYWORD_ONLY,
         default=False,
-        annotation=_for_typer("traceback", TracebackOption),
     )
+    declared["traceback"] = TracebackOption
+    panels = _panels(parameters)
+    parameters = {
+        name: parameters[name].replace(annotation=_for_typer(name, declared[name], panels.get(name)))
+        for name in (*(name for name in parameters if name not in panels), *panels)
+    }
 
     def called(*, traceback: bool, **given: Any) -> None:  # noqa: ANN401 - each is an option
         with report_errors(traceback=traceback, as_json=given.get("log_json", False)):
@@ -226,6 +233,12 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     called.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     called.__annotations__ = {}
     return called
+
+
+def _panels(names: Collection[str]) -> dict[str, str]:
+    """Name of an option -> the panel that shows it, in the order of a help that is longer than a screen; else nothing."""
+    shown = [(name, panel) for panel, options in PANELS.items() for name in options if name in names]
+    return dict(shown) if len(shown) > _FEW else {}
 
 
 def _shared_line(parameters: Mapping[str, inspect.Parameter]) -> str:
@@ -251,11 +264,13 @@ def _name_of(field: str) -> str:
     return f"--{field.replace('_', '-')}"
 
 
-def _for_typer(name: str, kind: Any) -> Any:  # noqa: ANN401 - annotations
+def _for_typer(name: str, kind: Any, panel: str | None) -> Any:  # noqa: ANN401 - annotations
     """The annotation of a parameter of this name, with typer's option in place of ours, or from the table."""
     base, *others = get_args(kind) if get_origin(kind) is Annotated else (kind, *_row(name))
     return (
-        Annotated[base, *(extra.for_typer(name) if isinstance(extra, Option) else extra for extra in others)]
+        Annotated[
+            base, *(extra.for_typer(name, panel) if isinstance(extra, Option) else extra for extra in others)
+        ]
         if others
         else base
     )

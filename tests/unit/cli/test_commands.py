@@ -108,6 +108,15 @@ def test_one_person_can_hold_the_command() -> None:
     assert len(own) + len(SHARED) <= 120
 
 
+def test_the_help_of_run_begins_with_what_is_usual() -> None:
+    shown = CliRunner(env={"COLUMNS": "120"}).invoke(application("run"), ["run", "--help"]).stdout
+    panels = ("Usual", "Observe", "Limits", "After an accident")
+    wanted = ["Usual", "--once", "--interval", *panels[1:3], "--max-excluded", panels[3], "--abandon"]
+    places = [shown.index(text) for text in wanted]
+    assert places == sorted(places)
+    assert not set(panels) & set(CliRunner().invoke(application("audit"), ["audit", "--help"]).stdout.split())
+
+
 def test_every_shared_option_is_named_by_each_command_and_described_once() -> None:
     described = CliRunner().invoke(application(), ["--help"]).stdout
     for name, command in _leaves(typer.main.get_group(application()), ""):
