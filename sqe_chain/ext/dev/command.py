@@ -128,4 +128,4 @@ def _show(machine: DevMachine, *, as_json: bool) -> None:
         OUT.print(Text.assemble(f"  {server.kind:<10} ", runs, f"  {server.address}"))
         OUT.print(Text(f"  {'':<10} log: {server.log_file}", "dim"))
         if server.kind == "kafka":
-            OUT.print(Text(f"  {'':<10} topics keep all records; by Kafka's own default for a week", "dim"))
+            OUT.print(Text(f"  {'':<10} topics keep all records (a production Kafka: a week)", "dim"))
