@@ -277,7 +277,7 @@ class EnvelopeBlock(Block):
         order = self.lanes.argsort(kind="stable")
         lanes, times_ms = self.lanes[order], self.times_ms[order]
         begins = np.flatnonzero(np.append(True, lanes[1:] != lanes[:-1]))
-        found = map(
+        lanes_times = map(
             LaneTimes,
             lanes[begins].tolist(),
             order[begins].tolist(),
@@ -285,7 +285,7 @@ class EnvelopeBlock(Block):
             np.maximum.reduceat(times_ms, begins).tolist(),
             np.maximum.reduceat(self.columns.watermark_ms[order], begins).tolist(),
         )
-        return sorted(found, key=attrgetter("first"))
+        return sorted(lanes_times, key=attrgetter("first"))
 
     @property
     def chain_sizes(self) -> Ints:

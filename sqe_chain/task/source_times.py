@@ -113,7 +113,7 @@ class SourceTimes:
         return shown
 
     def shown_by(self, facts: TimeFacts) -> list[Shown]:
-        """What records show of event time, of which these facts are known: only those that were read for the first time do."""
+        """What records with these facts show of event time: only those that were read for the first time show anything."""
         if not facts.offsets or facts.offsets[-1] < self._since:
             return []
         if facts.offsets[0] < self._since:
@@ -132,7 +132,7 @@ class SourceTimes:
             times.observe(name, known_ms, stated_ms, guard=guard, at_end=self._at_end)
 
     def _shown_by_columns(self, records: Records) -> list[Shown] | None:
-        """The same for a block of ordinary records that are all read for the first time, and so near in time that no clock was wrong.
+        """The same for a block of ordinary records that are read for the first time, and near enough in time that no clock was wrong.
 
         None: they must be looked at one by one.
         """
