@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from itertools import chain
+from functools import partial
 from typing import Annotated, Protocol
 
 import typer
@@ -37,15 +37,17 @@ from sqe_chain.operations.failed import (
     FailedSelection,
     ReleaseResult,
 )
-from sqe_chain.operations.failed_in_plans import FailedInPlans, list_in_plans
+from sqe_chain.operations.failed_in_plans import FailedInPlans
 from sqe_chain.operations.failed_letters import FailedLetters
 from sqe_chain.operations.failed_shown import history_of, kept_message
-from sqe_chain.operations.skipped_inputs import skipped_in_commits
+from sqe_chain.operations.undecided import list_failed_records
 from sqe_chain.ports import Log, StateStore
 from sqe_chain.runtime.connecting import Deployment, EngineChoice, open_inputs, open_stores
 
 app = typer.Typer(no_args_is_help=True, help="Records that a flow could not process: what becomes of them.")
 
+_NAMED = 3
+"""Records that a message names."""
 _PLACE = "TOPIC[PARTITION]@OFFSET"
 PlacesArgument = Annotated[
     list[str] | None,
@@ -101,14 +103,16 @@ def list_records(
             for place in places:
                 _show_record(flow, place, log, home, show_payloads=show_payloads)
         else:
-            list_failed(filter(selection, _records(flow, log, home)), states, limit=limit, json=json)
+            list_failed(
+                filter(selection, list_failed_records(flow, log, home)), states, limit=limit, json=json
+            )
 
 
 def _show_record(
     flow: CompiledFlow, place: str, log: Log, home: StateStore | None, *, show_payloads: bool
 ) -> None:
     """Print a failed record, with what was decided about it."""
-    record = next((own for own in _records(flow, log, home) if str(own) == place), None)
+    record = next((own for own in list_failed_records(flow, log, home) if str(own) == place), None)
     if record is None:
         raise ConfigurationError(
             f"no failed record was read at {place}. Expected a place that `sqe-chain failed list --state all` shows"
@@ -142,14 +146,50 @@ def release_records(
 
     Stop the service and its standbys first if the flow has stages: the command claims the flow, and waits while another run has it. What fails again
     stays as it is. You may kill the command and run it again.
+
+    The exit status is 1 if records of the selection failed again or cannot be released, and 2 if no record failed at a given place. It is
+    0 if all count, or none is to be decided.
     """
     flow, selection = load_flow(target), narrowing.selection(places)
-    with _working(flow, operation, engine.choice() if flow.keeps_plans else None) as work:
+    with _working(flow, operation, engine.choice() if flow.keeps_plans else None) as (work, failed):
+        decided = _check_selection(flow, filter(selection, failed()), selection)
         result = work.release(selection)
     if json:
         print_json({"flow": flow.name, **asdict(result)})
     else:
         _print_release(result)
+    if result.again or result.stuck:
+        raise typer.Exit(1)
+    if not result.released:
+        ERR.print(decided)
+
+
+def _check_selection(flow: CompiledFlow, selected: Iterable[FailedRecord], selection: FailedSelection) -> str:
+    """Why nothing may be left to decide about a selection, as a sentence.
+
+    Raises:
+        ConfigurationError: no record failed at one of the places.
+    """
+    known, some = dict[str, str](), list[FailedRecord]()
+    for record in selected:
+        known[str(record)] = record.status
+        if len(some) < _NAMED:
+            some.append(record)
+    narrowed = selection != FailedSelection(places=selection.places)
+    unknown = sorted((selection.places or set()) - known.keys())
+    if unknown and not narrowed and flow.poison != "park":  # what was parked and counts is listed nowhere
+        raise ConfigurationError(
+            f"no failed record was read at {', '.join(unknown)}. Expected places that `sqe-chain failed list --state all` shows. Nothing was "
+            "changed"
+        )
+    if not known:
+        return (
+            "no failed record matches; what was parked and counts is not listed"
+            if flow.poison == "park"
+            else "no failed record matches"
+        )
+    named = ", ".join(f"{record} is {record.status} already" for record in some)
+    return f"nothing was to be decided: {named}" + (", …" if len(known) > len(some) else "")
 
 
 def _print_release(result: ReleaseResult) -> None:
@@ -186,18 +226,23 @@ def discard_records(
 
     Stop the service and its standbys first if the flow has stages: the command claims the flow, and waits while another run has it. What waits behind a discarded record stays parked, unless it is selected
     too. Dead-letter records stay in their topic, and list still shows them.
+
+    The exit status is 2 if no record failed at a given place, else 0.
     """
     flow, selection = load_flow(target), narrowing.selection(places)
     which = "all failed records" if selection == FailedSelection() else "these failed records"
     if not yes and typer.prompt(f"Type {flow.name} to discard {which} of that flow", err=True) != flow.name:
         raise ConfigurationError("that is another name. Nothing was discarded")
-    with _working(flow, operation) as work:
+    with _working(flow, operation) as (work, failed):
+        decided = _check_selection(flow, filter(selection, failed()), selection)
         result = work.discard(selection)
     if json:
         print_json({"flow": flow.name, **asdict(result)})
-        return
-    OUT.print(f"records that never count: {result.discarded}")
-    OUT.print(f"still to decide: {result.left}")
+    else:
+        OUT.print(f"records that never count: {result.discarded}")
+        OUT.print(f"still to decide: {result.left}")
+    if not result.discarded:
+        ERR.print(decided)
 
 
 @contextmanager
@@ -208,24 +253,22 @@ def _reading(flow: CompiledFlow, servers: Servers) -> Iterator[tuple[Log, StateS
         yield open_inputs(flow, deployment), opened.get("")
 
 
-def _records(flow: CompiledFlow, log: Log, home: StateStore | None) -> Iterable[FailedRecord]:
-    if home is not None:
-        return list_in_plans(flow, home, log)
-    there = log.describe([flow.dead_letter_topic])
-    letters = FailedLetters(flow, log, lambda: 0, str).list() if there else ()  # listing decides nothing
-    return chain(letters, skipped_in_commits(flow, log))
-
-
 @contextmanager
 def _working(
     flow: CompiledFlow, operation: OperationOptions, engine: EngineChoice | None = None
-) -> Iterator[Decisions]:
-    """What decides about the failed records of a flow, with everything that it needs; its claim is kept alive meanwhile."""
+) -> Iterator[tuple[Decisions, Callable[[], Iterator[FailedRecord]]]]:
+    """What decides about the failed records of a flow, and what lists them; its claim is kept alive meanwhile."""
     with prepare_command(flow, settings_in(operation), operation, engine) as prepared:
+        env = prepared.env
+        failed = partial(
+            list_failed_records, flow, env.ports.log, env.ports.home if flow.keeps_plans else None
+        )
         if not flow.keeps_plans:
-            env = prepared.env
-            yield FailedLetters(flow, env.ports.log, env.clock.now_ms, env.new_run_id, prepared.asked_to_stop)
+            yield (
+                FailedLetters(flow, env.ports.log, env.clock.now_ms, env.new_run_id, prepared.asked_to_stop),
+                failed,
+            )
             return
         work = FailedInPlans(prepared.env, prepared.asked_to_stop)
         with heartbeat(prepared, work.beat):
-            yield work
+            yield work, failed

@@ -63,6 +63,7 @@ KINDS: Final[dict[str, tuple[Severity, str, str]]] = {
     "place-lost": ("warning", "the group has no commits, and the outputs have records: Kafka has forgotten the flow's place, unless others publish there. The flow begins again, and receivers ignore the replays ({kept})", "see production: Topics"),
     "short-commits": ("warning", "{kept}: if the flow is down for {hours:.1f} h, Kafka forgets its place, and it reads from the beginning", "offsets.retention.minutes=10080 in the brokers' server.properties"),
     "behind": ("note", "{lag:,} offsets are not counted, and no run is at work", "start the service"),
+    "failed-records": ("note", "{line}", "sqe-chain failed list"),
     "held-back": ("warning", "{waiting:,} records wait for event time; this partition holds them back", "sqe-chain state FLOW STAGE --waiting"),
     # stores
     "not-tried": ("warning", "not tried: {why}", "{action}"),

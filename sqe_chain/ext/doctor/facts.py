@@ -13,6 +13,7 @@ from sqe_chain.ext.doctor.machine import Clocked, Machine, clock_differences
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.holding import holder_of
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.operations.undecided import find_undecided, undecided_line
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.rights import READ, ReportsRights, rights_on_topics
 from sqe_chain.plans.stored_plans import read_plan
@@ -76,6 +77,7 @@ class Facts:
         rights: topic or group -> what this login may not do there, and needs to.
         unknown_rights: topics and groups whose rights the broker does not report.
         members: programs that have joined the flow's group.
+        undecided: what the flow could not process, and may count later, as a sentence; empty: nothing, or it cannot be read.
     """
 
     flow: CompiledFlow
@@ -104,6 +106,7 @@ class Facts:
     rights: Mapping[str, str] = field(default_factory=dict)
     unknown_rights: Sequence[str] = ()
     members: Sequence[str] = ()
+    undecided: str = ""
 
 
 @dataclass(slots=True)
@@ -143,7 +146,7 @@ class Gathering:
             except ChainError as error:
                 self.errors[what] = str(error)
         now_ms = self.clock()
-        read |= self._of_servers()
+        read |= self._of_servers() | {"undecided": self._undecided()}
         return Facts(self.flow, now_ms, Machine.here(self.directories), errors=self.errors, **read)
 
     def _of_topics(self) -> dict[str, Any]:
@@ -157,6 +160,16 @@ class Gathering:
             "commits": commits,
             "commits_kept_ms": self.log.commits_kept_ms() if isinstance(self.log, KeepsCommits) else -1,
         }
+
+    def _undecided(self) -> str:
+        """What does not count; no service needs to know it, so what cannot be read is no fault."""
+        home = self.stores.get("") if self.flow.keeps_plans else None
+        if self.log is None or (self.flow.keeps_plans and home is None):
+            return ""
+        try:
+            return undecided_line(find_undecided(self.flow, self.log, home))
+        except ChainError:
+            return ""
 
     def _of_login(self) -> dict[str, Any]:
         """What the login may not do, although a service does it; and who else is in the group."""

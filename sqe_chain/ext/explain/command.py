@@ -18,6 +18,7 @@ from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import FlowArgument, JsonOption, ServerOptions, command
 from sqe_chain.cli.values import key_named, place_named
+from sqe_chain.errors.safe_text import one_line
 from sqe_chain.ext.explain.audit import AuditedStage, audit, audited_stages
 from sqe_chain.ext.explain.fate import find_fate
 from sqe_chain.ext.explain.report import (
@@ -28,11 +29,13 @@ from sqe_chain.ext.explain.report import (
     row_of,
     trace_as_object,
     trusted_line,
+    undecided_lines,
     verdict_of,
 )
 from sqe_chain.ext.explain.trace import check_traceable, name_of, trace
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.stored import readable_key
+from sqe_chain.operations.undecided import find_undecided, undecided_line
 from sqe_chain.plans.settings import Settings
 from sqe_chain.runtime.durations import duration_ms
 from sqe_chain.runtime.launching import Prepared
@@ -94,6 +97,8 @@ def trace_key(
         if result.before is not None:
             OUT.print(trusted_line(result, wanted))
         OUT.print(f"{key_text(wanted)}: {verdict_of(result, wanted)}")
+        for line in undecided_lines(result, wanted):
+            OUT.print(one_line(line))
     if result.equal is not True:
         raise typer.Exit(3 if result.equal is None else 1)
 
@@ -179,6 +184,9 @@ def audit_flow(
                 _show_audited(result, as_lines=json)
                 different |= bool(result.different)
                 not_known |= bool(result.missing or result.not_known)
+            failed = find_undecided(flow, prepared.env.ports.log, prepared.env.ports.home)
+            if failed:
+                (ERR if json else OUT).print(undecided_line(failed))
             if not pause_ms or prepared.clock.wait(pause_ms):
                 break
     if different or not_known:

@@ -12,9 +12,12 @@ from sqe_chain.ext.explain.fate import Fate
 from sqe_chain.ext.explain.recording import Contribution
 from sqe_chain.ext.explain.trace import Trace, name_of
 from sqe_chain.flow.stored import StoredState, readable_key
+from sqe_chain.operations.undecided import undecided_line
 
 _LONGEST = 500
 """Characters of a key or a state that texts and pages show; JSON has all."""
+_FAILED = 20
+"""Failed records that texts and pages name."""
 COLUMNS = ("record", "root", "event time", "counted", "state after it")
 
 
@@ -65,6 +68,13 @@ def trusted_line(result: Trace, key: bytes) -> str:
     return f"trusted, not checked: the states of the export, of plan {result.before.number}: {states}"
 
 
+def undecided_lines(result: Trace, key: bytes) -> list[str]:
+    """What does not count, as sentences: failed records with the Kafka key, then how many the flow has in all."""
+    own = [record for record in result.undecided if record.key == key]
+    lines = [f"not counted {record}: it failed and is {record.status} ({record.error})" for record in own]
+    return [*lines[:_FAILED], *filter(None, [undecided_line(result.undecided)])]
+
+
 def trace_as_object(result: Trace, key: bytes, most: int | None = None) -> dict[str, object]:
     """A trace of one key for JSON; `most` bounds the number of newest records and replays, None: all."""
     units = [unit_as_object(unit) for unit in result.contributions if unit.key == key]
@@ -88,6 +98,8 @@ def trace_as_object(result: Trace, key: bytes, most: int | None = None) -> dict[
         "earlier": len(units) - len(units[first:]),
         "replays": replays[first:],
         "missing": [asdict(gap) for gap in result.missing],
+        "failed": [str(record) for record in result.undecided if record.key == key],
+        "failed_of_flow": len(result.undecided),
     }
 
 
@@ -153,6 +165,8 @@ def _page(title: str, result: Trace, key: bytes) -> Iterator[str]:
         if unit.key == key:
             yield f"<tr>{''.join(f'<td>{_safe(cell)}</td>' for cell in row_of(unit))}</tr>"
     yield "</tbody></table>"
+    for line in undecided_lines(result, key):
+        yield f"<p>{_safe(line)}</p>"
     if result.replays:
         yield "<h2>Ignored as replays</h2><ul>"
         for replay in result.replays:

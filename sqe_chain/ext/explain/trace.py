@@ -21,7 +21,9 @@ from sqe_chain.features.decided import Place as FailedPlace
 from sqe_chain.features.parking import Parking
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
+from sqe_chain.operations.failed import FailedRecord
 from sqe_chain.operations.skipped_again import find_released
+from sqe_chain.operations.undecided import find_undecided
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.stored_plans import plan_of_a_run, read_plan
@@ -68,6 +70,7 @@ class Trace:
         arrived: the watched keys that any record had.
         disordered: records were released, which count after later ones; see `sqe_chain.features.parking.Parking`.
         any_key: these may have changed states of keys that they have not reached.
+        undecided: what the flow could not process, and may count later; only if the trace has the records.
     """
 
     stage: StageNode
@@ -81,6 +84,7 @@ class Trace:
     arrived: frozenset[bytes] = frozenset()
     disordered: bool = False
     any_key: bool = False
+    undecided: tuple[FailedRecord, ...] = ()
 
     @property
     def equal(self) -> bool | None:
@@ -233,6 +237,7 @@ def trace(
         arrived=frozenset(recorder.arrived),
         disordered=disordered,
         any_key=disordered and _may_change_any_key(env, stage, stored.plan, released, replay),
+        undecided=find_undecided(env.flow, env.ports.log, env.ports.home) if with_records else (),
     )
     return (
         result if before is None else replace(result, before=before.plan, trusted=before.states[stage.name])

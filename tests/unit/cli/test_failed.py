@@ -156,9 +156,54 @@ def test_what_fails_again_stays(flow_of: Callable[[str], Flow], flows: ModuleTyp
     flow = flow_of(name)
     flows.broken.add("b")
     result = flow("release")
+    assert result.exit_code == 1
     assert "records that count now: 1" in result.stdout
     assert "failed again: 1" in result.stderr
     assert flow.left() == ["b"]
+
+
+def test_what_changes_nothing_names_why(flow: Flow) -> None:
+    for verb, more in (("release", ()), ("discard", ("--yes",))):
+        typo = flow(verb, "words[0]@99", *more)
+        wanted = (
+            (0, "no failed record matches") if flow.name == "parks" else (2, "no failed record was read at")
+        )
+        assert (typo.exit_code, wanted[1] in typo.stderr) == (wanted[0], True)
+        unmatched = flow(verb, "--error", "Key*", *more)
+        assert unmatched.exit_code == 0
+        assert "no failed record matches" in unmatched.stderr
+    assert len(flow.left()) == 2
+    if flow.name != "parks":  # what was parked and counts is listed nowhere
+        assert flow("release", "words[0]@0").exit_code == 0
+        again = flow("release", "words[0]@0")
+        assert again.exit_code == 0
+        assert "words[0]@0 is released already" in again.stderr
+    flow("discard", "words[1]@0", "--yes")
+    again = flow("discard", "words[1]@0", "--yes")
+    assert (again.exit_code, "words[1]@0 is discarded already" in again.stderr) == (0, True)
+
+
+def test_what_does_not_count_is_named_by_trace_and_audit(
+    flow_of: Callable[[str], Flow], command: Command
+) -> None:
+    flow = flow_of("letters")
+    target = "cli_flows:letters"
+    traced = command("trace", target, "per-word", "c", *flow.servers)
+    assert "2 failed records do not count, the first from words[" in traced.stdout
+    assert "not counted" not in traced.stdout
+    own = command("trace", target, "per-word", "a", *flow.servers)
+    assert "not counted words[0]@0: it failed and is open (ValueError)" in own.stdout
+    assert json.loads(command("trace", target, "per-word", "a", *flow.servers, "--format", "json").stdout)[
+        "failed"
+    ] == ["words[0]@0"]
+    assert "2 failed records do not count" in command("audit", target, *flow.servers).stdout
+    flow("release")
+    flow.run()
+    for answer in (
+        command("trace", target, "per-word", "a", *flow.servers),
+        command("audit", target, *flow.servers),
+    ):
+        assert "failed record" not in answer.stdout
 
 
 def test_what_was_released_without_a_store_has_its_history(flow_of: Callable[[str], Flow]) -> None:

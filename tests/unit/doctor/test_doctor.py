@@ -153,6 +153,11 @@ def be_away_for_days(world: World) -> None:
     world.later_ms = 4 * 86_400_000
 
 
+def skip_one(world: World) -> None:
+    world.service.log.append("numbers", 0, b"no envelope")
+    world.service.run_until_caught_up()
+
+
 PLANTED: dict[str, Callable[[World], object]] = {
     "missing-input": lambda world: delete(world, "numbers"),
     "missing-output": lambda world: delete(world, "sums"),
@@ -163,6 +168,7 @@ PLANTED: dict[str, Callable[[World], object]] = {
     "few-replicas": lambda world: world.configure("sums", replicas=1, min_insync_replicas=2),
     "small-records": lambda world: world.configure("sums", max_message_bytes=1_000),
     "compacted-dead-letters": lambda world: world.configure("totals.dead-letters", compacted=True),
+    "failed-records": skip_one,
     "no-writes": take_no_writes,
     "write-caching": lambda world: world.configure("sums", write_caching=True),
     "compacted-input": lambda world: world.configure("numbers", compacted=True),

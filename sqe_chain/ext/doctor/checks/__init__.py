@@ -20,6 +20,11 @@ def _unreachable(facts: Facts) -> Iterator[Diagnostic]:
     return (report("unreachable", what, why=why) for what, why in facts.errors.items())
 
 
+def _undecided(facts: Facts) -> Iterator[Diagnostic]:
+    if facts.undecided:
+        yield report("failed-records", f"flow {facts.flow.name}", line=facts.undecided)
+
+
 CHECKS: tuple[Callable[[Facts], Iterator[Diagnostic]], ...] = (
     _unreachable,
     topics.missing_topics,
@@ -30,6 +35,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Diagnostic]], ...] = (
     positions.group,
     positions.expiry,
     positions.lag,
+    _undecided,
     states.claims,
     states.headers,
     states.declaration,
