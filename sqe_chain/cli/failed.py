@@ -46,6 +46,7 @@ from sqe_chain.runtime.connecting import Deployment, EngineChoice, open_inputs, 
 
 app = typer.Typer(no_args_is_help=True, help="Records that a flow could not process: what becomes of them.")
 
+_STOPS = "With poison='stop' no failed record is kept: the service stops at it, and PoisonError names it"
 _NAMED = 3
 """Records that a message names."""
 _PLACE = "TOPIC[PARTITION]@OFFSET"
@@ -106,6 +107,8 @@ def list_records(
             list_failed(
                 filter(selection, list_failed_records(flow, log, home)), states, limit=limit, json=json
             )
+            if flow.poison == "stop":
+                ERR.print(_STOPS)
 
 
 def _show_record(
@@ -147,8 +150,8 @@ def release_records(
     Stop the service and its standbys first if the flow has stages: the command claims the flow, and waits while another run has it. What fails again
     stays as it is. You may kill the command and run it again.
 
-    The exit status is 1 if records of the selection failed again or cannot be released, and 2 if no record failed at a given place. It is
-    0 if all count, or none is to be decided.
+    The exit status is 1 if selected records failed again or cannot be released. It is 2 if no record failed at a given place, and 0 if
+    all count, or none is to be decided.
     """
     flow, selection = load_flow(target), narrowing.selection(places)
     with _working(flow, operation, engine.choice() if flow.keeps_plans else None) as (work, failed):

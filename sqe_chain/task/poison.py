@@ -80,8 +80,8 @@ def exclusion_of(
         kind = type(raised) if isinstance(raised, PoisonError) else PoisonError
         where = place_of(flow, raised, stage, key)
         stopped = kind(
-            f"flow {flow.name!r}: {origin} cannot be processed: {name}: {text}{where}. Fix the code or "
-            "the writer, or declare poison='dead_letter', 'skip' or 'park'"
+            f"flow {flow.name!r}: {origin} cannot be processed: {name}: {text}{where}. Fix the code. To "
+            "pass over the record, declare poison='dead_letter' for one run; other policies are 'skip' and 'park'"
         )
         raise stopped.at(origin.tp.topic, origin.tp.partition, origin.offset) from raised
     tp, frame = origin.tp, own_frame(raised)

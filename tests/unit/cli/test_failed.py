@@ -183,6 +183,13 @@ def test_what_changes_nothing_names_why(flow: Flow) -> None:
     assert (again.exit_code, "words[1]@0 is discarded already" in again.stderr) == (0, True)
 
 
+def test_a_flow_that_stops_keeps_no_failed_records_and_the_list_names_that(
+    flow_of: Callable[[str], Flow],
+) -> None:
+    flow = flow_of("counts")
+    assert "the service stops at it, and PoisonError names it" in flow("list").stderr
+
+
 def test_what_does_not_count_is_named_by_trace_and_audit(
     flow_of: Callable[[str], Flow], command: Command
 ) -> None:

@@ -112,7 +112,7 @@ def test_the_place_of_an_error_is_named(where: str, poison: Any) -> None:
         assert text == f"distanc, at {Path(__file__).name}:{LINE} in fails, {unit}"
         return
     assert text.endswith(
-        f", {unit}. Fix the code or the writer, or declare poison='dead_letter', 'skip' or 'park'"
+        f", {unit}. Fix the code. To pass over the record, declare poison='dead_letter' for one run; other policies are 'skip' and 'park'"
     )
     assert f"{__file__}:{LINE} in fails ({PLACES[where]}, declared at {__file__}:" in text
 
