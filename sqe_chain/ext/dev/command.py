@@ -60,6 +60,12 @@ def dev_up(
     if "cassandra" in kinds:
         _make_tables(machine)
     _show(machine, as_json=json)
+    kafka, redis = machine.server("kafka"), machine.server("redis")
+    if kafka and redis and not json:
+        OUT.print("for a service in one process, in this terminal:")
+        OUT.print(f"  export SQE_CHAIN_KAFKA={kafka.address}")
+        OUT.print(f"  export SQE_CHAIN_STORE={redis.address}")
+        OUT.print("  export SQE_CHAIN_ENGINE=inprocess")
 
 
 @app.command("status")

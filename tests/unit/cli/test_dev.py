@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from sqe_chain.cli.commands import application
 from sqe_chain.ext.dev import __main__ as command
+from sqe_chain.ext.dev import command as commands
+from sqe_chain.ext.dev.machine import DevMachine, DevServer
 
 
 def test_the_status_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,6 +36,21 @@ def test_the_status_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "stopped" in lines[1]
     assert lines[1].endswith(str(server["address"]))
     assert lines[2].endswith(f"log: {server['log_file']}")
+
+
+def test_up_prints_what_a_terminal_needs_for_a_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = {"kafka": "127.0.0.1:19092", "redis": "redis://127.0.0.1:16379"}
+    servers = [
+        DevServer(kind, address, 1, 1, 1, str(tmp_path), "log", running=True)
+        for kind, address in addresses.items()
+    ]
+    monkeypatch.setattr(commands, "fetch", lambda *_: None)
+    monkeypatch.setattr(commands, "up", lambda *_, **__: DevMachine(tmp_path, tuple(servers)))
+    lines = CliRunner().invoke(application(), ["dev", "up"]).output.splitlines()
+    wanted = zip(("KAFKA", "STORE", "ENGINE"), (*addresses.values(), "inprocess"), strict=True)
+    assert lines[-3:] == [f"  export SQE_CHAIN_{name}={value}" for name, value in wanted]
 
 
 def test_only_what_is_named_is_fetched(
