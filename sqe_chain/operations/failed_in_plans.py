@@ -21,7 +21,7 @@ from sqe_chain.operations.failed import (
     ReleaseResult,
     undecided,
 )
-from sqe_chain.operations.failed_letters import FailedLetters, Selects
+from sqe_chain.operations.failed_letters import FailedLetters, Selects, list_letters
 from sqe_chain.operations.parked import ParkedResult, ParkedWork
 from sqe_chain.operations.skipped_inputs import discarded_at, skipped_in_plans
 from sqe_chain.plans.environment import Environment
@@ -59,7 +59,7 @@ def _records(flow: CompiledFlow, last: list[Plan], log: Log) -> Iterator[FailedR
         parking = Parking.of(plan)
         yield from map(record_of, parking.records)
         yield from (discarded_at(place, "discard") for place in parking.discarded)
-    yield from _letters(flow, log)
+    yield from list_letters(flow, log)
 
 
 def record_of(parked: ParkedRecord) -> FailedRecord:
@@ -67,12 +67,6 @@ def record_of(parked: ParkedRecord) -> FailedRecord:
     status: FailedStatus = "parked" if parked.readable else "unreadable"
     key, time_ms = parked.record_key, parked.timestamp_ms
     return FailedRecord(*parked.at, 0, b"", status, parked.error, parked.text, key, time_ms)
-
-
-def _letters(flow: CompiledFlow, log: Log) -> Iterator[FailedRecord]:
-    """Its dead-letter records, if it has any."""
-    if flow.dead_letter_topic in log.describe([flow.dead_letter_topic]):
-        yield from FailedLetters(flow, log, lambda: 0, str).list()
 
 
 @dataclass(slots=True)
@@ -102,10 +96,7 @@ class FailedInPlans:
             with self._claimed(flow) as run:
                 if flow.poison == "park":
                     parked = self._parked(run, selection)
-                    result.released += parked.done
-                    result.outputs += parked.outputs
-                    result.again += parked.again
-                    result.stuck += parked.stuck
+                    result.add(ReleaseResult(parked.done, parked.outputs, parked.again, parked.stuck))
                 if self._has_letters():
                     result.add(self._decisions(run).release(_of_reader(flow, selection)))
         result.left = undecided(self._list())

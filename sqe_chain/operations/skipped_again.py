@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from sqe_chain.errors import ConfigurationError, DeadLettersLost
 from sqe_chain.features.decided import Place
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Notice
-from sqe_chain.task.failed_log import read_failed_logs
+from sqe_chain.plans.failed_logs import failed_logs
+from sqe_chain.task.failed_log import FailedLog
 
 MOST: Final = 10_000
 """Inputs that stay skipped: each plan lists where they were read."""
@@ -20,15 +22,7 @@ def find_released(env: Environment) -> frozenset[Place]:
     Args:
         env: the flow and its ports.
     """
-    flow, topic = env.flow, env.flow.dead_letter_topic
-    info = env.log.describe([topic]).get(topic)
-    logs = () if info is None else read_failed_logs(env.ports.log, flow.declared_name, info)
-    return frozenset(
-        (letter.dead.topic, letter.dead.topic_id.hex(), letter.dead.partition, letter.dead.offset)
-        for known in logs
-        for identity, letter in known.letters.items()
-        if known.status(identity) in {"released", "releasing"}
-    )
+    return frozenset(place for place, counts in _places(failed_logs(env)) if counts)
 
 
 def find_skipped(env: Environment) -> tuple[Place, ...]:
@@ -44,11 +38,7 @@ def find_skipped(env: Environment) -> tuple[Place, ...]:
         ConfigurationError: there are more than plans can list.
     """
     flow = env.flow
-    topic = flow.dead_letter_topic
-    info = env.log.describe([topic]).get(topic)  # whatever the policy is now
-    if info is None:
-        return ()
-    logs = read_failed_logs(env.ports.log, flow.declared_name, info)
+    logs = failed_logs(env)
     lost = sum(known.begin for known in logs)
     if lost:
         text = (
@@ -59,15 +49,19 @@ def find_skipped(env: Environment) -> tuple[Place, ...]:
         if not env.settings.once.accept_lost_dead_letters:
             raise DeadLettersLost(text).at(flow.dead_letter_topic)
         env.emit(Notice(text))
-    places = {
-        (letter.dead.topic, letter.dead.topic_id.hex(), letter.dead.partition, letter.dead.offset)
-        for known in logs
-        for identity, letter in known.letters.items()
-        if known.status(identity) not in {"released", "releasing"} and letter.dead.topic in flow.input_topics
-    }
+    places = {place for place, counts in _places(logs) if not counts and place[0] in flow.input_topics}
     if len(places) > MOST:
         raise ConfigurationError(
             f"flow {flow.name!r} has skipped {len(places)} inputs that were not released. Expected at most {MOST}, to fold it again: each "
             "plan lists where they were read. Release some of them with code that ignores them, or give the flow another name"
         )
     return tuple(sorted(places))
+
+
+def _places(logs: Iterable[FailedLog]) -> Iterator[tuple[Place, bool]]:
+    """Where inputs were read that have dead-letter records, and whether they are released."""
+    for known in logs:
+        for identity, letter in known.letters.items():
+            dead = letter.dead
+            place = dead.topic, dead.topic_id.hex(), dead.partition, dead.offset
+            yield place, known.status(identity) in {"released", "releasing"}

@@ -8,7 +8,7 @@ from itertools import chain
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.failed import UNDECIDED, FailedRecord
 from sqe_chain.operations.failed_in_plans import list_in_plans
-from sqe_chain.operations.failed_letters import FailedLetters
+from sqe_chain.operations.failed_letters import list_letters
 from sqe_chain.operations.skipped_inputs import skipped_in_commits
 from sqe_chain.ports import Log, StateStore
 
@@ -28,9 +28,7 @@ def list_failed_records(flow: CompiledFlow, log: Log, home: StateStore | None) -
     """
     if home is not None:
         return list_in_plans(flow, home, log)
-    there = log.describe([flow.dead_letter_topic])
-    letters = FailedLetters(flow, log, lambda: 0, str).list() if there else ()  # listing decides nothing
-    return chain(letters, skipped_in_commits(flow, log))
+    return chain(list_letters(flow, log), skipped_in_commits(flow, log))
 
 
 def find_undecided(flow: CompiledFlow, log: Log, home: StateStore | None) -> tuple[FailedRecord, ...]:

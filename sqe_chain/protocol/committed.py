@@ -27,6 +27,7 @@ from sqe_chain.flow.nodes import OutputNode
 from sqe_chain.plans import inputs, same_inputs
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Notice
+from sqe_chain.plans.failed_logs import failed_logs
 from sqe_chain.plans.inputs import METADATA_LENGTH, decode_marks, encode_marks, parse_metadata
 from sqe_chain.plans.layout import (
     TypeLayout,
@@ -36,7 +37,6 @@ from sqe_chain.plans.layout import (
 )
 from sqe_chain.ports import Bounds, Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol.begun import BegunBatch, last_link
-from sqe_chain.task.failed_log import read_failed_logs
 from sqe_chain.task.reading import check_read_id
 
 Infos = Mapping[str, TopicInfo]
@@ -239,8 +239,7 @@ def _check_released(env: Environment, entered: EnteredInputs) -> None:
     flow = env.flow
     if not (flow.dead_letters or any(known.failed for known in entered.inputs.values())):
         return
-    info = env.log.describe([flow.dead_letter_topic]).get(flow.dead_letter_topic)
-    for known in () if info is None else read_failed_logs(env.ports.log, flow.declared_name, info):
+    for known in failed_logs(env):
         for decision in known.releasing.values():
             raise PlanMismatch(
                 f"flow {flow.name!r}: the release {known.place_of(decision)} was interrupted when the flow had no stages. Expected the old "

@@ -13,9 +13,9 @@ from typing import Final
 from sqe_chain.errors import DeadLettersLost
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Notice
+from sqe_chain.plans.failed_logs import failed_logs
 from sqe_chain.ports import TopicPartition
 from sqe_chain.task.dead_letters import DeadLetter, Identity
-from sqe_chain.task.failed_log import read_failed_logs
 
 KEPT: Final = 64
 """Offsets of skipped inputs that a commit keeps of each partition with `poison="skip"`."""
@@ -56,11 +56,7 @@ class SkippedInputs:
 
 def read_skipped(env: Environment) -> SkippedInputs:
     """All that the dead-letter topic knows of the flow, whatever its policy is now; it is read from its beginning."""
-    flow = env.flow
-    info = env.log.describe([flow.dead_letter_topic]).get(flow.dead_letter_topic)
-    if info is None:
-        return SkippedInputs()
-    logs = read_failed_logs(env.ports.log, flow.declared_name, info)
+    logs = failed_logs(env)
     by_partition: dict[tuple[bytes, int], list[DeadLetter]] = {}
     for record in (letter.dead for known in logs for letter in known.letters.values()):
         by_partition.setdefault((record.topic_id, record.partition), []).append(record)

@@ -21,10 +21,10 @@ from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.nodes import FilterNode, FlatMapNode, Node
 from sqe_chain.flow.stored import named_key
 from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.failed_logs import failed_logs
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.stored_plans import kept_plans, plan_of_a_run
 from sqe_chain.ports import Message, Range
-from sqe_chain.task.failed_log import read_failed_logs
 
 Verdict = Literal[
     "counted",
@@ -159,6 +159,7 @@ class _Search:
     stopped: Callable[[], bool]
     progressed: Callable[[int, int], object]
     links: str = ""
+    _id: bytes = b""
 
     def fate(
         self,
@@ -220,16 +221,12 @@ class _Search:
 
     def _in_dead_letters(self) -> Fate | None:
         """That the flow has skipped the record, by its dead-letter topic, which knows what became of it since."""
-        flow = self.env.flow
-        info = self.env.log.describe([flow.dead_letter_topic]).get(flow.dead_letter_topic)
-        for known in () if info is None else read_failed_logs(self.env.ports.log, flow.declared_name, info):
+        topic, partition, offset = self.place
+        here = topic, self._topic_id(), partition, offset
+        for known in failed_logs(self.env):
             for identity, letter in known.letters.items():
                 dead = letter.dead
-                if (
-                    dead.topic,
-                    dead.partition,
-                    dead.offset,
-                ) == self.place and dead.topic_id == self._topic_id():
+                if (dead.topic, dead.topic_id, dead.partition, dead.offset) == here:
                     status, why = known.status(identity), f"{dead.error}: {dead.text.rstrip('.')}"
                     if status == "released":
                         return self._released(f"The flow skipped it first ({why}), and ")
@@ -251,7 +248,10 @@ class _Search:
         return self.fate("counted", f"{first}counted it when it was released.")
 
     def _topic_id(self) -> bytes:
-        return self.env.log.describe([self.place[0]])[self.place[0]].topic_id
+        """The id of the record's topic, asked for once: it is compared with each plan and dead-letter record."""
+        if not self._id:
+            self._id = self.env.log.describe([self.place[0]])[self.place[0]].topic_id
+        return self._id
 
     def _by_marks(self, message: Message) -> Fate | None:
         """What marks show of a record whose original retention may have deleted; None: nothing is deleted, or it is no replay."""

@@ -214,15 +214,10 @@ def trace(
     ) as replay:
         replay.run()
         states = tuple(replay.states(stage, wanted))
-    released = find_released(env)
-    late = {(topic, partition, offset) for topic, _, partition, offset in released}
-    contributions = tuple(
-        replace(unit, released=True) if unit.place in late else unit
-        for unit in recorder.contributions()
-        if unit.stage == stage.name
-    )
-    before = replay.before
-    disordered = Parking.of(stored.plan).disordered
+    before, disordered = replay.before, Parking.of(stored.plan).disordered
+    # The whole dead-letter topic is read for it. Without records, and in the order of the topics, nothing asks for it.
+    released = find_released(env) if with_records or disordered else frozenset()
+    contributions = _contributions(recorder, stage, released)
     begun = stored.plan.layout.starts if before is None else before.plan.next_offsets()
     replays = (
         tuple(_replays_of(env, stored.plan, contributions, begun, replay.missing)) if with_records else ()
@@ -241,6 +236,18 @@ def trace(
     )
     return (
         result if before is None else replace(result, before=before.plan, trusted=before.states[stage.name])
+    )
+
+
+def _contributions(
+    recorder: Recorder, stage: StageNode, released: frozenset[FailedPlace]
+) -> tuple[Contribution, ...]:
+    """What has reached the keys at a stage; what was released is marked so."""
+    late = {(topic, partition, offset) for topic, _, partition, offset in released}
+    return tuple(
+        replace(unit, released=True) if unit.place in late else unit
+        for unit in recorder.contributions()
+        if unit.stage == stage.name
     )
 
 
