@@ -58,6 +58,10 @@ PlacesArgument = Annotated[
 ]
 
 
+Listing = Callable[[], Iterable[FailedRecord]]
+"""Lists all that a flow could not process, as it is now."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Servers(Stores, KafkaIfNeeded):
     """What one needs to read."""
@@ -147,52 +151,54 @@ def release_records(
 ) -> None:
     """Let failed records count with the present code, each once. Without options all that are still to decide.
 
-    Stop the service and its standbys first if the flow has stages: the command claims the flow, and waits while another run has it. What fails again
-    stays as it is. You may kill the command and run it again.
+    Stop the service and its standbys first if the flow has stages: the command claims the flow, and waits while another run has
+    it. What fails again stays as it is. You may kill the command and run it again.
 
     The exit status is 1 if selected records failed again or cannot be released. It is 2 if no record failed at a given place, and 0 if
     all count, or none is to be decided.
     """
     flow, selection = load_flow(target), narrowing.selection(places)
     with _working(flow, operation, engine.choice() if flow.keeps_plans else None) as (work, failed):
-        decided = _check_selection(flow, filter(selection, failed()), selection)
+        _check_places(flow, failed, selection)
         result = work.release(selection)
+        tried = result.released or result.again or result.stuck
+        unchanged = "" if tried else _why_unchanged(flow, failed, selection)
     if json:
         print_json({"flow": flow.name, **asdict(result)})
     else:
         _print_release(result)
     if result.again or result.stuck:
         raise typer.Exit(1)
-    if not result.released:
-        ERR.print(decided)
+    if unchanged:
+        ERR.print(unchanged)
 
 
-def _check_selection(flow: CompiledFlow, selected: Iterable[FailedRecord], selection: FailedSelection) -> str:
-    """Why nothing may be left to decide about a selection, as a sentence.
+def _check_places(flow: CompiledFlow, failed: Listing, selection: FailedSelection) -> None:
+    """Check that a record failed at each of the places that are given, before anything is decided.
 
     Raises:
-        ConfigurationError: no record failed at one of the places.
+        ConfigurationError: none did at one of them.
     """
-    known, some = dict[str, str](), list[FailedRecord]()
-    for record in selected:
-        known[str(record)] = record.status
-        if len(some) < _NAMED:
-            some.append(record)
     narrowed = selection != FailedSelection(places=selection.places)
-    unknown = sorted((selection.places or set()) - known.keys())
-    if unknown and not narrowed and flow.poison != "park":  # what was parked and counts is listed nowhere
+    # What was parked and counts is listed nowhere.
+    if not selection.places or narrowed or flow.poison == "park":
+        return
+    unknown = sorted(selection.places - {str(record) for record in failed()})
+    if unknown:
         raise ConfigurationError(
             f"no failed record was read at {', '.join(unknown)}. Expected places that `sqe-chain failed list --state all` shows. Nothing was "
             "changed"
         )
+
+
+def _why_unchanged(flow: CompiledFlow, failed: Listing, selection: FailedSelection) -> str:
+    """Why nothing was to be decided about a selection, as a sentence."""
+    known = {str(record): record.status for record in filter(selection, failed())}
     if not known:
-        return (
-            "no failed record matches; what was parked and counts is not listed"
-            if flow.poison == "park"
-            else "no failed record matches"
-        )
-    named = ", ".join(f"{record} is {record.status} already" for record in some)
-    return f"nothing was to be decided: {named}" + (", …" if len(known) > len(some) else "")
+        unlisted = "; what was parked and counts is not listed" if flow.poison == "park" else ""
+        return f"no failed record matches{unlisted}"
+    some = [f"{place} is {status} already" for place, status in known.items()][:_NAMED]
+    return f"nothing was to be decided: {', '.join(some)}" + (", …" if len(known) > len(some) else "")
 
 
 def _print_release(result: ReleaseResult) -> None:
@@ -227,8 +233,8 @@ def discard_records(
 ) -> None:
     """Let failed records never count. Without options all that are still to decide.
 
-    Stop the service and its standbys first if the flow has stages: the command claims the flow, and waits while another run has it. What waits behind a discarded record stays parked, unless it is selected
-    too. Dead-letter records stay in their topic, and list still shows them.
+    Stop the service and its standbys first if the flow has stages: the command claims the flow, and waits while another run has
+    it. What waits behind a discarded record stays parked, unless it is selected too. Dead-letter records stay in their topic, and list still shows them.
 
     The exit status is 2 if no record failed at a given place, else 0.
     """
@@ -237,15 +243,16 @@ def discard_records(
     if not yes and typer.prompt(f"Type {flow.name} to discard {which} of that flow", err=True) != flow.name:
         raise ConfigurationError("that is another name. Nothing was discarded")
     with _working(flow, operation) as (work, failed):
-        decided = _check_selection(flow, filter(selection, failed()), selection)
+        _check_places(flow, failed, selection)
         result = work.discard(selection)
+        unchanged = "" if result.discarded else _why_unchanged(flow, failed, selection)
     if json:
         print_json({"flow": flow.name, **asdict(result)})
     else:
         OUT.print(f"records that never count: {result.discarded}")
         OUT.print(f"still to decide: {result.left}")
-    if not result.discarded:
-        ERR.print(decided)
+    if unchanged:
+        ERR.print(unchanged)
 
 
 @contextmanager
@@ -259,7 +266,7 @@ def _reading(flow: CompiledFlow, servers: Servers) -> Iterator[tuple[Log, StateS
 @contextmanager
 def _working(
     flow: CompiledFlow, operation: OperationOptions, engine: EngineChoice | None = None
-) -> Iterator[tuple[Decisions, Callable[[], Iterator[FailedRecord]]]]:
+) -> Iterator[tuple[Decisions, Listing]]:
     """What decides about the failed records of a flow, and what lists them; its claim is kept alive meanwhile."""
     with prepare_command(flow, settings_in(operation), operation, engine) as prepared:
         env = prepared.env
