@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import groupby
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from sqe_chain.plans.plan import Plan
 from sqe_chain.task.dead_letters import Identity
 from sqe_chain.task.failed_log import Decision, DecisionKind, suffix_of
 from sqe_chain.task.parking import ParkedRecord, Releasing
 
-_DIGITS: Final = 16
 Place = tuple[str, str, int, int]
 """Topic, id of the topic in hexadecimal, partition, offset."""
 
@@ -80,7 +79,7 @@ class Decided:
 
 def name_after(before: str, of: Iterable[Place | Identity]) -> str:
     """The name of a release or discard, which no other one has: of what it decides, and after which plan."""
-    digest = blake2b(repr((before, tuple(sorted(of)))).encode(), digest_size=_DIGITS // 2)
+    digest = blake2b(repr((before, tuple(sorted(of)))).encode(), digest_size=8)
     return digest.hexdigest()
 
 

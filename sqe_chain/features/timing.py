@@ -111,9 +111,10 @@ def take_by_time(
         Unavailable: asked to stop while waiting for the broker.
     """
     known, taken = KnownTimes.after(last), decision.taken
-    if taken is None:
-        choose = _close_again if decision.closing is not None else _take_new
-        decision = choose(env, idle, last, decision, known, look)
+    if taken is None and decision.closing is not None:
+        decision = _close_again(env, last, decision, known, look)
+    elif taken is None:
+        decision = _take_new(env, idle, last, decision, known, look)
     elif decision.sealed is not None:  # more may wait than waited then
         decision = _up_to(env.flow, decision, known, taken)
     decided = decision.taken is not None or decision.closing is not None
@@ -149,12 +150,7 @@ def _take_new(
 
 
 def _close_again(
-    env: Environment,
-    idle: IdleWriters,  # noqa: ARG001 - as `_take_new`; nobody is waited for
-    last: Plan,
-    decision: BatchDecision,
-    known: KnownTimes,
-    look: Look,
+    env: Environment, last: Plan, decision: BatchDecision, known: KnownTimes, look: Look
 ) -> BatchDecision:
     """In a rebuild: where windows were closed first, nobody was waited for, and nothing waited."""
     if not EventTime.of(last).waiting:

@@ -79,9 +79,8 @@ class StagedService:
     _idle: IdleWriters = field(init=False)
     _observers: tuple[BatchObserver, ...] = field(init=False)
     _topics: DescribedTopics = field(init=False)
-    _owned: OwnedFlow | None = (
-        None  # from the claim on; never None again, also when another run has claimed the flow
-    )
+    # From the claim on; never None again, also when another run has claimed the flow.
+    _owned: OwnedFlow | None = None
     # Of what the last batch read and published, to cut the next one by `max_bytes`. The first is cut by a guess.
     _bytes_per_record: float = 100.0
 

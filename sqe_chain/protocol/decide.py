@@ -66,9 +66,9 @@ def decide_batch(
     behind = Rebuilding.name in known and env.role.refold is None
 
     # How far it may read. Windows that were closed are closed again at the same place; what receivers have is read before all else.
-    bounds = look.bounds
-    if closes and (limits := _limits_of_closing(env, last)) is not None:
-        bounds = inputs.limit_bounds(bounds, limits)
+    bounds, closed_at = look.bounds, _limits_of_closing(env, last) if closes else None
+    if closed_at is not None:
+        bounds = inputs.limit_bounds(bounds, closed_at)
     if behind and (limits := limits_behind(last)) is not None:
         bounds = inputs.limit_bounds(bounds, limits)
     stops = inputs.cut(last.next_offsets(), bounds, max(len(last.ranges), look.limit))
@@ -91,7 +91,7 @@ def decide_batch(
         if closing is None:
             return None
         decision = closing
-    elif closes and _limits_of_closing(env, last) == last.next_offsets():
+    elif closed_at is not None and closed_at == last.next_offsets():
         done = Closes.of(last)
         decision = replace(decision, silent=done.silent, due=True, closing=done.again())
 

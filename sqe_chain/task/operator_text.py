@@ -113,9 +113,8 @@ class OperatorWriter:
         self._origin = "origin_of(i)" if of_run else "origin_of(origin)"
         self._input = "i" if of_run else "origin"
         self._nodes: dict[int, Node] = {}  # what the text has to call, in the order in which they are reached
-        self._shared = set[
-            int
-        ]()  # those to which several lead: a function each, or their text would be there twice
+        # Those to which several lead: a function each, or their text would be there twice.
+        self._shared = set[int]()
         self._pending: list[Node] = []  # of these, whose functions are still to be written
         self._copied = set[int]()  # those whose values the text finds a codec for: only they need `c t e d x`
 

@@ -307,14 +307,15 @@ def _with_own(
     target: Target, types: Sequence[str], headers: Sequence[Headers | None]
 ) -> list[Headers | None]:
     """The headers of records, with those of their codecs instead of the input's of the same names."""
-    own: dict[str, Headers] = {}
-    for name in dict.fromkeys(types):
-        codec = target.headed.get((target.index, name))
-        own[name] = [] if codec is None else [*codec.headers()]
+    own_of: dict[str, tuple[Headers, set[str]]] = {}
+    for type_name in dict.fromkeys(types):
+        codec = target.headed.get((target.index, type_name))
+        own = [] if codec is None else [*codec.headers()]
+        own_of[type_name] = own, {name for name, _ in own}
     merged: list[Headers | None] = []
-    for name, passed in zip(types, headers, strict=True):
-        replaced = {header for header, _ in own[name]}
-        merged.append([*(pair for pair in passed or () if pair[0] not in replaced), *own[name]] or None)
+    for type_name, passed in zip(types, headers, strict=True):
+        own, replaced = own_of[type_name]
+        merged.append([*(pair for pair in passed or () if pair[0] not in replaced), *own] or None)
     return merged
 
 

@@ -18,7 +18,6 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Context, Origin, TopicIdPartition
 from sqe_chain.flow.units import UnitRun
 from sqe_chain.ports import Message, Output
-from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.task.collector import Collector
 from sqe_chain.task.compiler import Compiler
 from sqe_chain.task.dead_letters import dead_letter
@@ -79,9 +78,8 @@ class SourcePartition:
         self._gatherer = gatherer
         self._now_ms = job.clock_ms
         self._topics = job.topics
-        self._codec = codec = flow.codec_of[
-            read.topic
-        ]  # None: the user's decoder alone knows what payloads are
+        # None: the user's decoder alone knows what payloads are.
+        self._codec = codec = flow.codec_of[read.topic]
         decode: Any = self.node.maker if codec is None else codec.decode
         self._decode: Callable[..., Any] = decode
         # For flows without stages, which have no later place to look at all inputs; None: `Processor` does.
@@ -94,16 +92,11 @@ class SourcePartition:
         # Both None: the flow asks for no event time. `_times` alone: it is followed, but nothing waits. `_gate` alone:
         # what was skipped is released, and moves no event time.
         self._times: SourceTimes | None = None
-        self._gate: Gate | None = None
-        taking = job.sections.find(Taking)
         if portion.times is not None and not portion.parked:
-            guard, times = guard_of(flow), portion.times.copy(clock_ms=job.clock_ms)
+            times = portion.times.copy(clock_ms=job.clock_ms)
             since = read.start if portion.since is None else portion.since
-            self._times = SourceTimes(times, self.node, guard, since, at_end=portion.at_end)
-            if taking is not None:
-                self._gate = self._gate_of(taking, guard)
-        elif taking is not None:  # what was skipped and is released is late
-            self._gate = self._gate_of(taking, None)
+            self._times = SourceTimes(times, self.node, guard_of(flow), since, at_end=portion.at_end)
+        self._gate = self._gate_of(job.sections.find(Taking))
         # An attempt that fails must leave the plan's marks as they are.
         self.marks = marks = portion.marks.copy()
         marks.compacted, marks.max_lanes = read.topic in job.compacted, flow.max_lanes
@@ -137,10 +130,12 @@ class SourcePartition:
         since = self._portion.since or 0
         return taken_by_time(list(blocks), self._times, self._gate, self._deciding, since, self._given_times)
 
-    def _gate_of(self, taking: Taking, guard: JumpGuard | None) -> Gate | None:
+    def _gate_of(self, taking: Taking | None) -> Gate | None:
         """The gate; None: no stage takes this source's records in the order of their times."""
-        if self.node.topics[0] not in self.flow.gated:
+        if taking is None or self.node.topics[0] not in self.flow.gated:
             return None
+        # What is released is late, whatever its clock was.
+        guard = None if self._times is None else self._times.guard
         # A static table has no times: in each batch its changes come before all values.
         before = None if self.node.static else taking.before
         last = None if self.node.static else taking.last

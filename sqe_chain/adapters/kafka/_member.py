@@ -40,9 +40,8 @@ class KafkaMember(KafkaClient, Membership):
         self._id: str | None = None  # of the member whose commits count; None: it is none yet, or no longer
         self._usable = True  # its driver is a member, or becomes one
         self._over: Superseded | None = None
-        self._known: dict[
-            TopicPartition, list[Commit]
-        ] = {}  # what may be stored if nobody else has committed
+        # What may be stored if nobody else has committed.
+        self._known: dict[TopicPartition, list[Commit]] = {}
         self._replies: list[tuple[KafkaError | None, Sequence[DriverPartition]]] = []
         timeout_ms = str(max(int(settings.timeout_s * 1000), 10))
         fixed = {**READER, **MEMBER, "group.id": group, "socket.timeout.ms": timeout_ms}
@@ -64,9 +63,8 @@ class KafkaMember(KafkaClient, Membership):
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
         asked = list(partitions)
         commits = self._stored(asked)
-        for tp in (
-            asked
-        ):  # what was known before stays: a run that slept must not take another one's commits for its own
+        # What was known before stays: a run that slept must not take another one's commits for its own.
+        for tp in asked:
             self._known.setdefault(tp, [commits[tp]] if tp in commits else [])
         return commits
 
