@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -327,6 +328,24 @@ def checked(url: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
+@contextmanager
+def broken(server: RedisServer, settings: Settings) -> Iterator[None]:
+    """A server with broken settings, which are repaired at the end."""
+    configure(server, settings.broken)
+    try:
+        yield
+    finally:
+        configure(server, settings.repaired)
+
+
+def both_find(deployed: Deployed, flow: str, url: str, finding: str, text: str) -> None:
+    """Doctor and `store init --check` name what is wrong with a store."""
+    status, errors = deployed.examine(flow)
+    assert (status, text in errors[finding]) == (1, True), errors
+    status, output = checked(url)
+    assert (status, text in output) == (1, True), output
+
+
 @pytest.mark.parametrize("row", NO_WRITES)
 def test_a_redis_that_takes_no_writes_is_named_and_waited_for(
     row: str, guarded: GuardedKafka, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
@@ -334,16 +353,10 @@ def test_a_redis_that_takes_no_writes_is_named_and_waited_for(
     monkeypatch.syspath_prepend(guarded.directory)
     settings, flow = NO_WRITES[row], f"outage_{row}"
     deployed = Deployed(guarded.directory, ("--kafka", guarded.open_address), redis_server.url)
-    configure(redis_server, settings.broken)
-    try:
-        status, errors = deployed.examine(flow)
-        assert (status, settings.text in errors["no-writes"]) == (1, True), errors
-        status, output = checked(redis_server.url)
-        assert (status, settings.text in output) == (1, True), output
+    with broken(redis_server, settings):
+        both_find(deployed, flow, redis_server.url, "no-writes", settings.text)
         run = deployed.start(flow)
         assert settings.text in str(run.wait_for("waiting"))
-    finally:
-        configure(redis_server, settings.repaired)
     assert run.wait() == 0, run.text
     assert checked(redis_server.url) == (0, "durable: acknowledged writes are kept\n")
     assert deployed.examine(flow) == (0, {})
@@ -356,15 +369,9 @@ def test_a_redis_that_may_lose_writes_is_named(
     monkeypatch.syspath_prepend(guarded.directory)
     settings, flow = WEAK[row], f"weak_{row}"
     deployed = Deployed(guarded.directory, ("--kafka", guarded.open_address), redis_server.url)
-    configure(redis_server, settings.broken)
-    try:
-        status, errors = deployed.examine(flow)
-        assert (status, settings.text in errors["weak-store"]) == (1, True), errors
-        status, output = checked(redis_server.url)
-        assert (status, settings.text in output) == (1, True), output
+    with broken(redis_server, settings):
+        both_find(deployed, flow, redis_server.url, "weak-store", settings.text)
         assert settings.text in deployed.start(flow).stopped_by("WeakDurability")
-    finally:
-        configure(redis_server, settings.repaired)
 
 
 # --- Cassandra -----------------------------------------------------------------------------------------

@@ -309,9 +309,8 @@ def test_streams_that_part_and_merge_again_and_again_are_written_once() -> None:
     assert len(found.source.splitlines()) < 400
 
 
-def test_an_error_is_placed_in_the_users_code_and_its_trace_shows_the_text() -> None:
-    flow = Flow("f", state_partitions=1)
-    flow.source("in", StringValue).map(louder).to("out", partitions=1)
+def error_of(flow: Flow, word: str) -> Exception:
+    """The error with which the operators after a flow's source fail on a word."""
     errors: list[Exception] = []
 
     def noted(_: int, error: Exception) -> bool:
@@ -321,27 +320,24 @@ def test_an_error_is_placed_in_the_users_code_and_its_trace_shows_the_text() -> 
     run = Compiler(flow.compile(), Collector(flow.compile()), NOW_MS, frozenset()).after_source(
         flow.compile().sources[0], origin_of
     )
-    run([0], [word_of("x")], [None], [number(0)], noted)
-    place = place_in_user_code(flow.compile(), errors[0])
-    assert "in refuse (map, declared at" in place
-    assert "v1 = f1(v)" in "".join(traceback.format_exception(errors[0]))
+    run([0], [word_of(word)], [None], [number(0)], noted)
+    return errors[0]
+
+
+def test_an_error_is_placed_in_the_users_code_and_its_trace_shows_the_text() -> None:
+    flow = Flow("f", state_partitions=1)
+    flow.source("in", StringValue).map(louder).to("out", partitions=1)
+    error = error_of(flow, "x")
+    assert "in refuse (map, declared at" in place_in_user_code(flow.compile(), error)
+    assert "v1 = f1(v)" in "".join(traceback.format_exception(error))
 
 
 def test_an_error_of_the_text_itself_is_not_the_users() -> None:
     flow = Flow("f", state_partitions=1)
     flow.source("in", StringValue).map(no_text).to("out", partitions=1)
-    errors: list[Exception] = []
-
-    def noted(_: int, error: Exception) -> bool:
-        errors.append(error)
-        return True
-
-    run = Compiler(flow.compile(), Collector(flow.compile()), NOW_MS, frozenset()).after_source(
-        flow.compile().sources[0], origin_of
-    )
-    run([0], [word_of("n")], [None], [number(0)], noted)
-    assert isinstance(errors[0], PoisonError)
-    assert place_in_user_code(flow.compile(), errors[0]) == ""
+    error = error_of(flow, "n")
+    assert isinstance(error, PoisonError)
+    assert place_in_user_code(flow.compile(), error) == ""
 
 
 def test_the_text_names_what_it_calls() -> None:
