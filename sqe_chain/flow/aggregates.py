@@ -195,8 +195,7 @@ class AggregateSteps(StreamPart[Value]):
             settings={**timed, **placed},
         )
         kind = _kind(parts, timed, placed, where)
-        stage: Stage[Any, Any] = self._declare("stage", name, kind, where, key=parts.key, **placed)
-        return stage
+        return self._as_stage(self._stage(name, kind, where, key=parts.key, **placed))
 
 
 def _kind(parts: Folding, timed: Mapping[str, Any], placed: Mapping[str, object], where: str) -> StageKind:

@@ -12,7 +12,7 @@ from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import caller_line, declared_plain, refused_at
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.nodes import Node, name_of
-from sqe_chain.flow.part import STREAMS, StreamPart
+from sqe_chain.flow.part import StreamPart
 from sqe_chain.flow.signatures import Made, Value
 from sqe_chain.wings import needed
 
@@ -161,8 +161,7 @@ class BatchSteps(StreamPart[Value]):
             )
         fields = {"function": called, "takes": takes, "columns": names, "gives": schema}
         node = self.flow.add(MapBatchesNode, where, self.node, **fields, row_column=index or "")
-        stream: Stream[Any] = STREAMS["stream"](self.flow, node)
-        return stream
+        return self._as_stream(node)
 
 
 def _taken(columns: object, known: type | None, where: str) -> tuple[Any, tuple[str, ...] | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
 
 from sqe_chain.flow.declaration import caller_line, check_choice, check_duration, declared, declared_if
 from sqe_chain.flow.kinds import kind_of
@@ -215,13 +215,10 @@ class FilterSteps(StreamPart[Value]):
         by_id: bool = False,
         **options: Unpack[DeduplicateOptions],
     ) -> Filter[Value]:
-        settings = {"by_id": by_id, "id": id_of, "interval_ms": interval_ms, **options}
+        settings: dict[str, Any] = {"by_id": by_id, "id": id_of, "interval_ms": interval_ms, **options}
         return self._filter(name, "deduplicate", where, **settings)
 
     def _filter(
-        self, name: str, kind: str, where: str, *, store: object = None, **settings: object
+        self, name: str, kind: str, where: str, *, store: str | None = None, **settings: Any
     ) -> Filter[Value]:
-        stage: Filter[Value] = self._declare(
-            "filter", name, kind_of(kind, settings, where), where, store=store
-        )
-        return stage
+        return self._as_filter(self._stage(name, kind_of(kind, settings, where), where, store=store))

@@ -79,7 +79,7 @@ class JoinSteps(StreamPart[Value]):
         other._check_stage(name, where)  # noqa: SLF001 - of the same class
         if static:
             self.flow.leave_out_times(other.node, where)
-        return self._declare("filter", name, kind, where, store=store, others=(other.node,))
+        return self._as_filter(self._stage(name, kind, where, store=store, others=(other.node,)))
 
     @overload
     def join_table(

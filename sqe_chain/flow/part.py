@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Generic
 
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import check_choice, check_int, check_name, declared_if
@@ -15,11 +16,10 @@ from sqe_chain.flow.stage_kind import StageKind
 from sqe_chain.ports import ViewKind
 
 if TYPE_CHECKING:
+    from sqe_chain.flow.stream import Filter, Stage, Stream, WindowStage
     from sqe_chain.flow.topology import Topology
 
 MAX_BUCKETS = 1024
-STREAMS: Final[dict[str, Callable[[Topology, Node], Any]]] = {}
-"""The classes of streams, which consist of these parts."""
 
 
 class StreamPart(Generic[Value]):
@@ -30,9 +30,18 @@ class StreamPart(Generic[Value]):
     flow: Topology
     node: Node
 
-    def _declare(self, stream: str, name: str, kind: StageKind, where: str, **placed: Any) -> Any:  # noqa: ANN401 - see `_stage`
-        """Declare a stage of any kind; its stream, of the class that is so called in `STREAMS`."""
-        return STREAMS[stream](self.flow, self._stage(name, kind, where, **placed))
+    # The parts know what they declare, `Stream` alone knows the classes: it is made of the parts, so they cannot import it.
+    @abstractmethod
+    def _as_stream(self, node: Node) -> Stream[Any]: ...
+
+    @abstractmethod
+    def _as_stage(self, node: Node) -> Stage[Any, Any]: ...
+
+    @abstractmethod
+    def _as_filter(self, node: Node) -> Filter[Any]: ...
+
+    @abstractmethod
+    def _as_windows(self, node: Node) -> WindowStage[Any]: ...
 
     def _stage(
         self,

@@ -27,7 +27,6 @@ from sqe_chain.flow.nodes import (
     Node,
     SideNode,
 )
-from sqe_chain.flow.part import STREAMS
 from sqe_chain.flow.publishing import PublishSteps
 from sqe_chain.flow.shapes import Gives
 from sqe_chain.flow.signatures import Emitted, KeyInContext, KeyOf, Made, Value
@@ -174,6 +173,18 @@ class Stream(
             raise FlowError(f"{where}: changes() may feed map, filter and to() only")
         return self._then(kind, where, function=checked)
 
+    def _as_stream(self, node: Node) -> Stream[Any]:
+        return Stream(self.flow, node)
+
+    def _as_stage(self, node: Node) -> Stage[Any, Any]:
+        return Stage(self.flow, node)
+
+    def _as_filter(self, node: Node) -> Filter[Any]:
+        return Filter(self.flow, node)
+
+    def _as_windows(self, node: Node) -> WindowStage[Any]:
+        return WindowStage(self.flow, node)
+
     def _then(self, kind: type[Node], where: str, **fields: Any) -> Stream[Any]:  # noqa: ANN401 - the fields of the node
         return Stream(self.flow, self.flow.add(kind, where, self.node, **fields))
 
@@ -241,6 +252,3 @@ class CustomStage(Stream[Any]):
         if side.side not in node.traits.sides:
             raise FlowError(f"{where}: a stage of kind {node.kind!r} has no {side.word}()")
         return self._then(side, where)
-
-
-STREAMS.update(stream=Stream, stage=Stage, filter=Filter, windows=WindowStage)

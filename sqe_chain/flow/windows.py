@@ -202,4 +202,4 @@ class WindowSteps(StreamPart[Value]):
             shown=view is not None,
             **timed,
         )
-        return self._declare("windows", name, kind, where, key=parts.key, **placed)
+        return self._as_windows(self._stage(name, kind, where, key=parts.key, **placed))

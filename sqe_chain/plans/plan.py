@@ -154,22 +154,8 @@ class Memo:
     encoded: bytes = b""
 
 
-class _Memory:
-    """Has a memo, which is no part of the plan: copies begin without."""
-
-    __slots__ = ("memo",)
-    memo: Memo
-
-    def __getattr__(self, name: str) -> Memo:
-        """The memo, when it is asked for first."""
-        if name != "memo":
-            raise AttributeError(name)
-        object.__setattr__(self, "memo", Memo())
-        return self.memo
-
-
 @dataclass(frozen=True, slots=True)
-class Plan(_Memory):
+class Plan:
     """One batch: what it reads, where its marks end, what it skips.
 
     `plans/planning.py` makes all plans of runs and rebuilds, as `birth_plan` and `plan_after`. Others are
@@ -203,6 +189,8 @@ class Plan(_Memory):
     wakes: bool = False
     sections: Mapping[str, str] = field(default_factory=dict)
     gives: Mapping[str, int] | None = None
+    # No part of the plan: `replace` makes a new one for each copy, since what was worked out holds for these fields alone.
+    memo: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
 
     @property
     def empty(self) -> bool:
