@@ -2,7 +2,7 @@
 
 The vectors are for implementations in other languages. What they hold is made by this library, but
 hashes and positions are computed a second time by tests/unit/envelope/test_vectors.py and
-tests/unit/stages/test_sqe_key.py, from the rules alone.
+tests/unit/envelope/test_sqe_key.py, from the rules alone.
 """
 
 from __future__ import annotations

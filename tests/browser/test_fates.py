@@ -13,9 +13,9 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.testing import Rehearsal
 from tests.browser.test_page import browser, page
-from tests.unit.explain.test_trace import hours, records_of, republisher, run_chain, totals, waiting
-from tests.unit.web.test_flow_page import page_of
-from tests.unit.web.test_pages import client
+from tests.unit.ext.explain.test_trace import hours, records_of, republisher, run_chain, totals, waiting
+from tests.unit.ext.web.test_flow_page import page_of
+from tests.unit.ext.web.test_pages import client
 
 pytestmark = pytest.mark.release
 

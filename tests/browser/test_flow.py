@@ -18,9 +18,9 @@ from sqe_chain.ext.web.history import History
 from sqe_chain.protocol.services import aggregation_of
 from sqe_chain.testing import Rehearsal
 from tests.browser.test_page import browser, check_accessible, page, shoot
-from tests.unit.explain.test_trace import waiting
-from tests.unit.web.test_flow_page import page_of
-from tests.unit.web.test_pages import Client, client, totals
+from tests.unit.ext.explain.test_trace import waiting
+from tests.unit.ext.web.test_flow_page import page_of
+from tests.unit.ext.web.test_pages import Client, client, totals
 
 pytestmark = pytest.mark.release
 

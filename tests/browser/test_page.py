@@ -18,7 +18,7 @@ from playwright.sync_api import sync_playwright
 from sqe_chain.ext.web.command import serve
 from sqe_chain.flow import Flow
 from sqe_chain.testing import Rehearsal
-from tests.unit.web.test_pages import HOSTILE, Client, client
+from tests.unit.ext.web.test_pages import HOSTILE, Client, client
 
 pytestmark = pytest.mark.release
 

@@ -36,7 +36,7 @@ CASE_S: Final = 0.01
 """What each case takes at least, with what pytest does for it."""
 AT_MOST_WHEN_FAST: Final = 3
 WITHOUT_SERVERS: Final = ("tests/unit/", "tests/protocol/")
-TOOLS: Final = "tests/unit/testing/"
+TOOLS: Final = ("tests/unit/testing/", "tests/unit/lab/")
 """Tests of the test tools."""
 Case = TypeVar("Case")
 _EVERY: Final = 6

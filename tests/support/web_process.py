@@ -15,7 +15,7 @@ from sqe_chain.ext.web.command import serve
 from sqe_chain.ext.web.history import History
 from sqe_chain.protocol.services import aggregation_of
 from sqe_chain.testing import Rehearsal
-from tests.unit.web.test_pages import totals
+from tests.unit.ext.web.test_pages import totals
 
 
 def main(slow_s: float) -> None:

@@ -276,7 +276,7 @@ MUTANTS: Final = (
     mutant(
         "a file that was written to while it was looked at is taken as it is",
         ("FirstLook.finish", replace("after != self._before or self._size != after[2]", "False")),
-        killed_by="logs/test_files::test_a_file_that_is_written_to_while_it_is_looked_at_is_refused",
+        killed_by="files/test_files::test_a_file_that_is_written_to_while_it_is_looked_at_is_refused",
     ),
     mutant(
         "of contents that are read the last one is forgotten",

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from sqe_chain.ext.web import application
 from sqe_chain.ext.web.openapi import OPENAPI
-from tests.unit.web.test_pages import Client, client
+from tests.unit.ext.web.test_pages import Client, client
 
 __all__ = ["client"]
 KNOWN = {"flow": "totals", "stage": "total", "key": "k0"}

@@ -18,7 +18,7 @@ from sqe_chain.ext.explain.trace import Trace, trace
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.flow import Flow
 from sqe_chain.testing import Rehearsal
-from tests.unit.explain.test_trace import alter, hours, key_of, republisher, totals, waiting
+from tests.unit.ext.explain.test_trace import alter, hours, key_of, republisher, totals, waiting
 
 
 def run_to_export(flow: Flow, folder: Path) -> tuple[Rehearsal, Rehearsal, Path]:

@@ -23,7 +23,7 @@ from sqe_chain.plans.settings import Settings
 from sqe_chain.protocol.services import service_of
 from tests.support.doctor_world import OF_MACHINES, DurableStore, World, doubled, totals
 from tests.support.table_flows import table_flow
-from tests.unit.doctor.test_doctor import AT_A_REPUBLISHER, PLANTED, killed_after_the_seal
+from tests.unit.ext.doctor.test_doctor import AT_A_REPUBLISHER, PLANTED, killed_after_the_seal
 
 Break = Callable[[World], object]
 

@@ -21,7 +21,7 @@ from sqe_chain.ext.web import server
 
 pytestmark = pytest.mark.timeout(240)
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 STREAMS = 1_000
 MIB = 1 << 20
 PATIENCE_S = 60

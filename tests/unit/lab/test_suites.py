@@ -89,7 +89,7 @@ def test_the_fast_suite_skips_slow_tests_and_the_tests_of_the_tools() -> None:
         Item("tests/unit/a.py::test_slow[1]"),
         *(Item(f"tests/unit/a.py::test_many[{number}]") for number in range(9)),
         *(Item(f"tests/unit/a.py::test_few[{number}]", pytest.mark.few(1)) for number in range(3)),
-        Item("tests/unit/testing/test_simulator.py::test_one"),
+        Item("tests/unit/lab/test_simulator.py::test_one"),
     ]
     assert ran("fast", items) == ["test_many[0]", "test_many[1]", "test_many[2]", "test_few[0]"]
 

@@ -23,7 +23,7 @@ from sqe_chain.ext.web.records import TopicRecords
 from sqe_chain.ext.web.site import Site
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash
-from tests.unit.web.test_pages import Client, client, totals
+from tests.unit.ext.web.test_pages import Client, client, totals
 
 __all__ = ["client"]
 FLOW = "/api/flows/totals"

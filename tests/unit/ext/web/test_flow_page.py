@@ -29,8 +29,8 @@ from sqe_chain.plans.results import BatchResult
 from sqe_chain.protocol.services import aggregation_of
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash
-from tests.unit.explain.test_trace import waiting
-from tests.unit.web.test_pages import Client, client, totals
+from tests.unit.ext.explain.test_trace import waiting
+from tests.unit.ext.web.test_pages import Client, client, totals
 
 __all__ = ["client"]
 
