@@ -25,7 +25,7 @@ from sqe_chain.plans.look import Look, Offsets
 from sqe_chain.plans.plan import Plan, Section, left_by
 from sqe_chain.plans.results import BatchResult
 from sqe_chain.ports import Bounds, TopicPartition
-from sqe_chain.task.frontier import PartitionProgress
+from sqe_chain.task.event_times import PartitionProgress
 from sqe_chain.task.results import Report
 from sqe_chain.task.roots import Closing
 

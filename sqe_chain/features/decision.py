@@ -9,9 +9,8 @@ from sqe_chain.features.decided import Decided
 from sqe_chain.plans.look import Offsets
 from sqe_chain.plans.plan import PlannedRange
 from sqe_chain.ports import TopicPartition
-from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.event_times import EventTimes, Frontier
 from sqe_chain.task.exclusion import Exclusion
-from sqe_chain.task.frontier import Frontier
 from sqe_chain.task.parking import Releasing
 from sqe_chain.task.roots import Closing, Ticks
 

@@ -12,8 +12,16 @@ from sqe_chain.plans.layout import by_name, by_partition
 from sqe_chain.plans.plan import Plan, PlannedRange, Section, left_by
 from sqe_chain.ports import TopicPartition
 from sqe_chain.stages.stream_time import JumpGuard
-from sqe_chain.task.event_times import EventTimes, Stated, TimesRecord, with_route
-from sqe_chain.task.frontier import Frontier, PartitionProgress, frontier_of, latest_of
+from sqe_chain.task.event_times import (
+    EventTimes,
+    Frontier,
+    PartitionProgress,
+    Stated,
+    TimesRecord,
+    frontier_of,
+    latest_of,
+    with_route,
+)
 from sqe_chain.task.results import Report
 
 NOTHING: Final = 1

@@ -23,7 +23,7 @@ from sqe_chain.plans.inputs import describe, group_commits, parse_metadata
 from sqe_chain.plans.layout import Layout, by_name, by_partition, check_same_code, moved_outputs
 from sqe_chain.plans.plan import Plan, Section
 from sqe_chain.ports import TopicPartition
-from sqe_chain.task.frontier import Frontier, furthest
+from sqe_chain.task.event_times import Frontier, furthest
 from sqe_chain.task.results import Report
 
 Offsets = Mapping[TopicPartition, int]

@@ -19,9 +19,8 @@ from sqe_chain.plans.layout import by_name, by_partition
 from sqe_chain.plans.look import Look
 from sqe_chain.plans.plan import Plan, PlannedRange, Section, left_by, plain_exclusions, plain_ranges
 from sqe_chain.ports import Bounds, TopicPartition
-from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.event_times import EventTimes, Frontier
 from sqe_chain.task.exclusion import Exclusion
-from sqe_chain.task.frontier import Frontier
 
 _Known = TypeVar("_Known")
 Offsets = dict[TopicPartition, int]

@@ -38,11 +38,10 @@ from sqe_chain.plans.environment import Environment, Refold
 from sqe_chain.plans.look import Look, Offsets
 from sqe_chain.plans.plan import Plan, PlannedRange
 from sqe_chain.ports import Bounds, Message, Range, TopicPartition
-from sqe_chain.task.event_times import EventTimes, guard_of
-from sqe_chain.task.frontier import Frontier, Taking, furthest, last_of
+from sqe_chain.task.event_times import EventTimes, Frontier, Taking, furthest, guard_of, last_of
+from sqe_chain.task.gate import SourceTimes
 from sqe_chain.task.records import Records
 from sqe_chain.task.results import Report
-from sqe_chain.task.source_times import SourceTimes
 
 _LOOK_BACK = 10
 """Offsets read to find a range's last record: the very last ones may be markers of transactions."""

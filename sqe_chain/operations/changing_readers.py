@@ -31,7 +31,7 @@ from sqe_chain.ports import Home, TopicInfo, TopicPartition
 from sqe_chain.ports.readers import ALL, Partitions, scope_of, union_of
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.services import aggregation_of
-from sqe_chain.task.frontier import Frontier
+from sqe_chain.task.event_times import Frontier
 from sqe_chain.task.states import Claim
 
 Starts = Mapping[TopicPartition, tuple[int, bool]]

@@ -23,8 +23,8 @@ from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Notice
 from sqe_chain.ports import Headers, Message, Output, Range, TopicInfo, TopicPartition
 from sqe_chain.task.dead_letters import parse_dead_letter
+from sqe_chain.task.event_times import Taking
 from sqe_chain.task.exclusion import Exclusion
-from sqe_chain.task.frontier import Taking
 from sqe_chain.task.reading import Made, run_without_stages
 from sqe_chain.task.results import Job, Portion, Report, Sections
 from sqe_chain.task.states import Transition

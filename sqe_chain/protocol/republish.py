@@ -46,9 +46,8 @@ from sqe_chain.protocol.committed import (
 )
 from sqe_chain.protocol.observers import observers_of
 from sqe_chain.protocol.skipped import KEPT, SkippedInputs, check_known, read_skipped
-from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.event_times import EventTimes, Taking
 from sqe_chain.task.exclusion import SkipLimit
-from sqe_chain.task.frontier import Taking
 from sqe_chain.task.parking import Discarded, ParkedKeys
 from sqe_chain.task.reading import check_read_id
 from sqe_chain.task.results import Job, Portion, Report, Sections

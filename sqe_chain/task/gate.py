@@ -15,14 +15,29 @@ Source: MillWheel's low watermarks; that what waits stays in the log is ours.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from sqe_chain.chain import root_position, stored_epoch
+from sqe_chain.envelope.carrier import find_head, is_chained
+from sqe_chain.envelope.head import MAX_TIMESTAMP_MS
+from sqe_chain.envelope.message import EnvelopeHead, parse_chain
+from sqe_chain.errors import EnvelopeError, PoisonError
+from sqe_chain.flow.context import Context
+from sqe_chain.flow.event_time import event_ms
+from sqe_chain.flow.functions import DeclaredFunction
+from sqe_chain.flow.nodes import SourceNode
+from sqe_chain.ports import Message
 from sqe_chain.stages.stream_time import JumpGuard
-from sqe_chain.task.event_times import EventTimes, right_times
-from sqe_chain.task.frontier import Frontier, WaitingRange
+from sqe_chain.task.event_times import ORIGIN, EventTimes, Frontier, Hop, WaitingRange, right_times
+from sqe_chain.task.records import Deciding, Records
+from sqe_chain.task.roots import is_closing, is_tick
+
+if TYPE_CHECKING:
+    from sqe_chain.envelope.columns import Ints
 
 HOLD_OFFSETS: Final = 10_000
 """After this number of offsets, one that is ahead of all others and was not confirmed is believed to come from a wrong clock."""
@@ -177,3 +192,333 @@ class Gate:
         for index in range(at, len(places)):
             if places[index] - later_ms > guard.max_jump_ms:
                 places[index] = places[index - 1] if index else self._least_ms
+
+
+class Shown(NamedTuple):
+    """What records of one lane show of event time; only a lane is in the order of its times.
+
+    Attributes:
+        writer: the name of the lane's writer.
+        times_ms: their known times, in their order.
+        stated_ms: the highest watermark that they bear; 0: none.
+        latest_ms: the latest of the times, where these come by columns: all of a block, near to each other. None: one by one.
+    """
+
+    writer: str
+    times_ms: Sequence[int] | Ints
+    stated_ms: int
+    latest_ms: int | None = None
+
+
+class SourceTimes:
+    """Follows event time.
+
+    Attributes:
+        times: event time of the partition; it moves.
+        guard: see `guard_of`.
+        late: whether any input was taken late; see `Gate.are_late`.
+
+    Args:
+        times: see above.
+        node: the source.
+        guard: see `guard_of`.
+        since: first offset that was not read before.
+        at_end: the range ends where the partition does.
+    """
+
+    def __init__(
+        self, times: EventTimes, node: SourceNode, guard: JumpGuard | None, since: int, *, at_end: bool
+    ) -> None:
+        self.times, self._node, self.guard, self.late = times, node, guard, False
+        self._since, self._at_end = since, at_end
+        self._writers = {0: ORIGIN}
+
+    def facts(self, records: Records, given_ms: Mapping[int, int] | None) -> TimeFacts:
+        """What is known of records before it is decided whether they are new.
+
+        Args:
+            records: the records.
+            given_ms: the times that the source's function gave, where it has one: others have none.
+        """
+        messages, block = records.messages, records.block
+        count = len(messages)
+        lanes: list[int | None] = [None] * count
+        times_ms: list[int | None] = [None] * count
+        stated_ms = [0] * count
+        special: list[int] | range = range(count)
+        if block is None:
+            offsets = [message.offset() for message in messages]
+        else:
+            (lanes, times_ms, stated_ms), offsets = block.times(), block.offsets.tolist()  # type: ignore[assignment]
+            special = (~block.ordinary).nonzero()[0].tolist()
+        heads: dict[int, EnvelopeHead] = {}
+        for number in special:
+            lanes[number], times_ms[number], stated_ms[number] = self._closely(
+                messages[number], number, heads
+            )
+        # In the order in which they are met, also where the block has them at once.
+        for lane in lanes[:1] if lanes.count(lanes[0]) == count else dict.fromkeys(lanes):
+            if lane is None or lane in self._writers:
+                continue
+            first = lanes.index(lane)
+            head = heads.get(first) or records.head(first)
+            if head is None or not self._introduce(head):
+                lanes = [None if known == lane else known for known in lanes]
+        if given_ms is not None:
+            times_ms = [given_ms.get(number) for number in range(count)]
+        if self._node.static:  # its messages have no times, so times that envelopes state are not theirs
+            stated_ms = [0] * count
+        return TimeFacts(offsets, times_ms, lanes, stated_ms)
+
+    def shown(self, records: Records, deciding: Deciding) -> list[Shown]:
+        """What records show of event time, before it is decided whether they are new; their source has no function for times."""
+        shown = self._shown_by_columns(records)
+        if shown is None:
+            (facts,) = without_replays([records], [self.facts(records, None)], self.guard, deciding)
+            shown = self.shown_by(facts)
+        return shown
+
+    def shown_by(self, facts: TimeFacts) -> list[Shown]:
+        """What records with these facts show of event time: only those that were read for the first time show anything."""
+        if not facts.offsets or facts.offsets[-1] < self._since:
+            return []
+        if facts.offsets[0] < self._since:
+            rows = zip(*facts, strict=True)
+            facts = TimeFacts(*zip(*[row for row in rows if row[0] >= self._since], strict=True))
+        return [Shown(self._writers[lane], *own) for lane, own in _by_lane(facts).items()]
+
+    def observe(self, shown: Iterable[Shown]) -> None:
+        """Move event time by records, whatever becomes of them."""
+        times, guard = self.times, self.guard
+        for name, own_ms, stated_ms, latest_ms in shown:
+            known_ms: Any = own_ms
+            if latest_ms is not None:
+                is_enough = stated_ms or times.follows(name, latest_ms, guard)
+                known_ms = (latest_ms,) if is_enough else known_ms.tolist()
+            times.observe(name, known_ms, stated_ms, guard=guard, at_end=self._at_end)
+
+    def _shown_by_columns(self, records: Records) -> list[Shown] | None:
+        """The same for a block of ordinary records that are read for the first time, and near enough in time that no clock was wrong.
+
+        None: they must be looked at one by one.
+        """
+        block = records.block
+        if block is None or self._node.static or not block.ordinary.all():
+            return None
+        if records.messages[0].offset() < self._since:
+            return None
+        # Replays come late, but the times of all of them together show no clock to be wrong.
+        if self.guard is not None and block.times_ms.max() - block.times_ms.min() > self.guard.max_jump_ms:
+            return None
+        shown: list[Shown] = []
+        for lane, first, own_ms, latest_ms, stated_ms in block.by_lane():
+            if lane not in self._writers:
+                head = block.head(first)
+                if head is None or not self._introduce(head):
+                    return None
+            shown.append(Shown(self._writers[lane], own_ms, stated_ms, latest_ms))
+        return shown
+
+    def _closely(
+        self, message: Message, number: int, heads: dict[int, EnvelopeHead]
+    ) -> tuple[int | None, int | None, int]:
+        """Lane, time and watermark of a record that is out of the ordinary; its envelope is among `heads`."""
+        at_ms = message.timestamp()[1]
+        known_ms = at_ms if -1 <= at_ms <= MAX_TIMESTAMP_MS else None
+        if self._node.raw or (message.value() is None and not is_chained(message)):
+            return 0, known_ms, 0
+        try:
+            head = find_head(message.value(), message.headers())
+        except EnvelopeError:
+            return None, None, 0
+        heads[number] = head
+        return head.lane, head.timestamp_ms, head.watermark_ms
+
+    def _introduce(self, head: EnvelopeHead) -> bool:
+        """Note who writes on an envelope's lane, which is met for the first time; False if its chain names nobody."""
+        if self._node.static:
+            self._writers[head.lane] = ORIGIN
+            return True
+        try:
+            name, hops = writer_of(head)
+        except (EnvelopeError, LookupError):
+            return False
+        self._writers[head.lane] = name
+        # What timers gave, or windows that were closed at the end of the input, has no way from a topic: other lanes know more.
+        read = tuple(hop for hop in hops if not is_closing(hop[1]) and not is_tick(hop[1]))
+        if read == hops or not self.times.knows(name):
+            self.times.introduce(name, read)
+        return True
+
+
+def writer_of(head: EnvelopeHead) -> tuple[str, tuple[Hop, ...]]:
+    """The name of the writer of a republished message, and the republishers that it has passed."""
+    links = parse_chain(head.chain).links
+    # A republished state has a name of its own at the end of the output's; it is the same writer.
+    name = "/".join(links[-1].output.split("/")[:2])
+    return name, tuple((link.output.partition("/")[0], link.topic) for link in links)
+
+
+def _by_lane(facts: TimeFacts) -> dict[int, tuple[Sequence[int], int]]:
+    """The known times of each known lane, in their order, and the highest watermark that is stated there."""
+    _, times_ms, lanes, stated_ms = facts
+    if lanes.count(lanes[0]) == len(lanes):
+        times_of: dict[int | None, Sequence[int | None]] = {lanes[0]: times_ms}
+        highest_ms: dict[int | None, int] = {lanes[0]: max(stated_ms)}
+    else:
+        known_of = defaultdict[int | None, list[int | None]](list)
+        for lane, at_ms in zip(lanes, times_ms, strict=True):
+            known_of[lane].append(at_ms)
+        times_of, highest_ms = {**known_of}, dict.fromkeys(known_of, 0)
+        if any(stated_ms):
+            for lane, stated in zip(lanes, stated_ms, strict=True):
+                highest_ms[lane] = max(highest_ms[lane], stated)
+    unknown = None in times_ms
+    return {
+        lane: (_without_none(own) if unknown else own, highest_ms[lane])  # type: ignore[misc] # none is None
+        for lane, own in times_of.items()
+        if lane is not None
+    }
+
+
+def _without_none(times_ms: Sequence[int | None]) -> list[int]:
+    return [at_ms for at_ms in times_ms if at_ms is not None]
+
+
+def without_replays(
+    read: Sequence[Records], facts: list[TimeFacts], guard: JumpGuard | None, deciding: Deciding
+) -> list[TimeFacts]:
+    """Without the times of replays, where these could show clocks to be wrong that were right.
+
+    They come late, so they prove nothing about the order of a lane.
+
+    Args:
+        read: the records, block by block.
+        facts: what is known of them.
+        guard: see `guard_of`.
+        deciding: what decides about them.
+    """
+    if guard is None:
+        return facts
+    times_ms: list[Any] = list(chain.from_iterable([own.times_ms for own in facts]))
+    if None in times_ms:
+        times_ms = [at_ms for at_ms in times_ms if at_ms is not None]
+    if not times_ms or max(times_ms) - min(times_ms) <= guard.max_jump_ms:
+        return facts
+    reached = {lane: mark.position for lane, mark in deciding.marks}
+    kept: list[TimeFacts] = []
+    for records, own in zip(read, facts, strict=True):
+        kept_ms: list[int | None] = list(own.times_ms)
+        for number, lane in enumerate(own.lanes):
+            if lane is None:
+                continue
+            message, head = records.messages[number], deciding.head_of(records, number)
+            position = b"" if head is None else head.position
+            position = position or root_position(stored_epoch(message.leader_epoch()), message.offset())
+            if position <= reached.get(lane, b""):
+                kept_ms[number] = None
+            else:
+                reached[lane] = position
+        kept.append(own._replace(times_ms=kept_ms))
+    return kept
+
+
+def taken_by_time(
+    read: Sequence[Records],
+    times: SourceTimes,
+    gate: Gate,
+    deciding: Deciding,
+    since: int,
+    given_times: Callable[[Records], Mapping[int, int] | None],
+) -> Iterator[Records]:
+    """What a batch takes of a range; see `sqe_chain.task.gate`.
+
+    Args:
+        read: all of the range, block by block.
+        times: event time of the partition; it moves.
+        gate: that of the partition.
+        deciding: what decides about its records.
+        since: first offset that was not read before.
+        given_times: gives the times that the source's function gives; None: it has none.
+    """
+    facts = without_replays(
+        read, [times.facts(records, given_times(records)) for records in read], times.guard, deciding
+    )
+    reached_ms, joined = times.times.watermark_of(ORIGIN), TimeFacts.joined(facts)
+    for own in facts:
+        times.observe(times.shown_by(own))
+    places, begin = gate.take(joined, times.times, _known(read, deciding, since)), 0
+    times.late = gate.are_late(joined, places, reached_ms)
+    for records in read:
+        end = begin + len(records.messages)
+        numbers = [number for number in range(end - begin) if begin + number in places]
+        if numbers:
+            if len(numbers) < end - begin:
+                records = deciding.records_of([records.messages[number] for number in numbers])  # noqa: PLW2901
+            records.place({at: places[begin + number] for at, number in enumerate(numbers)})
+            yield records
+        begin = end
+
+
+def _known(read: Sequence[Records], deciding: Deciding, since: int) -> set[int]:
+    """Numbers of the messages that are read again, and were taken before or skipped unread: of those that did not wait."""
+    known, begin = set[int](), 0
+    for records in read:
+        for number, message in enumerate(records.messages):
+            if message.offset() >= since:
+                return known
+            if deciding.has_taken(records, number):
+                known.add(begin + number)
+        begin += len(records.messages)
+    return known
+
+
+def give_times(
+    source: SourceNode,
+    function: DeclaredFunction,
+    records: Records,
+    values: Sequence[Any],
+    now_ms: int,
+    failed: Callable[[int, Exception], bool],
+) -> None:
+    """Give records the event times that the source's function finds in their values.
+
+    Args:
+        source: the source.
+        function: its function.
+        records: those that have not failed get times.
+        values: of their payloads.
+        now_ms: the batch's clock for contexts.
+        failed: takes the number of a record that has failed, and why.
+    """
+    call, times_of = function.function, dict[int, set[int]]()
+    for number, key, value in zip(records.inputs, records.keys, values, strict=True):
+        if number in records.failures:
+            continue
+        try:
+            if function.takes_context:
+                given = call(value, Context(records.origin(number), key, now_ms))
+            else:
+                given = call(value)
+            times_of.setdefault(number, set()).add(_event_ms(source, records, number, given))
+        except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
+            failed(number, error)
+    counts = Counter(records.inputs)
+    for number, times in times_of.items():
+        if len(times) > 1:
+            several = (
+                f"its {counts[number]} payloads have several event times, {min(times)} to {max(times)} ms"
+            )
+            failed(number, PoisonError(f"{several}: an input has one"))
+        elif number not in records.failures:
+            records.give_time(number, times.pop())
+
+
+def _event_ms(source: SourceNode, records: Records, number: int, given: object) -> int:
+    """The event time that the source's function gave, or what stands for it."""
+    try:
+        return event_ms(given)
+    except PoisonError:
+        if source.no_timestamp == "poison":
+            raise
+        return records.origin(number).timestamp_ms

@@ -20,8 +20,8 @@ from sqe_chain.stages.user_code import UserCodeError
 from sqe_chain.task.collector import Collector
 from sqe_chain.task.compiler import Compiler, got
 from sqe_chain.task.digest import of_cell, rows_digest
+from sqe_chain.task.event_times import Taking
 from sqe_chain.task.exclusion import Exclusion
-from sqe_chain.task.frontier import Taking
 from sqe_chain.task.inputs import Given, Inputs, stretches
 from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.poison import exclusion_of, place_of

@@ -25,8 +25,8 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import TopicIdPartition
 from sqe_chain.ports import Headers, Output, TopicInfo
 from sqe_chain.task.collector import Made
-from sqe_chain.task.deciding import has_columns
 from sqe_chain.task.inputs import Inputs
+from sqe_chain.task.records import has_columns
 from sqe_chain.task.target import Saved, Target, headers_size
 from sqe_chain.task.trace_report import RowTraces
 

@@ -1,22 +1,38 @@
-"""The records of a block on their way into the flow: which are taken, what failed, and their origins, made when asked for."""
+"""The records of a block on their way into the flow: which of them are taken, what failed, and their origins, made when asked for.
+
+`Records` is the block, `Deciding` the rule of marks: for runs of ordinary records at once, for all others one by one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache, cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from sqe_chain.chain import root_position, stored_epoch
-from sqe_chain.envelope.message import EnvelopeHead
+from sqe_chain.envelope.carrier import find_head, is_chained
+from sqe_chain.envelope.marks import PartitionMarks
+from sqe_chain.envelope.message import EnvelopeHead, check_timestamp, payloads_of
+from sqe_chain.errors import EmptyValue, EnvelopeError, ServiceStopped, WrongPayloadType
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Origin, TopicIdPartition, new_origin
+from sqe_chain.flow.nodes import SourceNode
 from sqe_chain.flow.units import number as path_element
 from sqe_chain.ports import Message
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.inputs import BlockInputs, Given, Inputs, stretches
+from sqe_chain.task.reached import wants_key
 
 if TYPE_CHECKING:
     from sqe_chain.envelope.block import Block
 
 _FIRST: Final = path_element(0)
+# Both numbers change the cost alone: `tests/lab/fuzzing` compares all ways of deciding, record by record.
+WORTHWHILE = 20
+"""Records of a block; for fewer of them columns cost more than they save."""
+WORTHWHILE_RUN = 50
+"""Records that are decided about as a run; for fewer of them it costs more than it saves."""
 
 
 class Records:
@@ -169,3 +185,224 @@ class Records:
         self.payloads = [self.payloads[index] for index in kept]
         self.keys = [self.keys[index] for index in kept]
         self.paths = [self.paths[index] for index in kept]
+
+
+class Deciding:
+    """Decides about the records of one input partition.
+
+    Attributes:
+        marks: of the partition; they move.
+
+    Args:
+        flow: the flow.
+        node: the source.
+        tp: the partition.
+        marks: of the partition; they move.
+        skipped: offset -> why a record is skipped, known before this attempt.
+        retried_alone: those are retried alone.
+        read_lane: lane as envelopes state it -> the lane that marks use.
+        released: the records have waited: marks know them since they were read.
+    """
+
+    def __init__(
+        self,
+        flow: CompiledFlow,
+        node: SourceNode,
+        tp: TopicIdPartition,
+        marks: PartitionMarks,
+        skipped: Mapping[int, Exclusion],
+        read_lane: Callable[[int], int],
+        *,
+        retried_alone: bool,
+        released: bool = False,
+    ) -> None:
+        self._node, self._tp, self.marks = node, tp, marks
+        self._undecodable_offset = marks.undecodable_offset
+        self._skipped, self._read_lane, self._trial = skipped, read_lane, retried_alone
+        self._released = released
+        self._flow = flow
+        self._codec = flow.codec_of[tp.topic]
+
+    @cached_property
+    def _wants_key(self) -> bool:
+        return wants_key(self._flow, self._flow.children[self._node.index])
+
+    def records_of(self, messages: Sequence[Message]) -> Records:
+        """A block, by columns if it is long enough."""
+        node, block = self._node, None
+        if len(messages) >= WORTHWHILE and has_columns() and not self._released:
+            from sqe_chain.envelope.block import EnvelopeBlock, RawBlock  # noqa: PLC0415 - needs numpy
+
+            codec = self._codec
+            type_name = codec.type_name.encode() if codec is not None else None
+            block = RawBlock(messages) if node.raw else EnvelopeBlock(messages, type_name)
+        return Records(self._tp, messages, block, self._read_lane)
+
+    def head_of(self, records: Records, number: int) -> EnvelopeHead | None:
+        """The envelope of a record about which nothing is decided yet; None if it has none.
+
+        Raises:
+            EnvelopeError: it cannot be read.
+        """
+        message = records.messages[number]
+        if self._node.raw or (message.value() is None and not is_chained(message)):
+            return None
+        if records.block is not None and records.block.ordinary[number]:
+            return records.block.head(number)
+        return find_head(message.value(), message.headers())
+
+    def has_taken(self, records: Records, number: int) -> bool:
+        """Whether a record, which is read again, was taken before, or skipped unread."""
+        message = records.messages[number]
+        try:
+            head = None if self._node.raw else self.head_of(records, number)
+            return self.marks.has(head, message.offset(), stored_epoch(message.leader_epoch()))
+        except EnvelopeError:
+            return message.offset() <= self._undecodable_offset
+
+    def decide(self, records: Records) -> int:
+        """Decide about each record, in order: it is taken, or a replay, or skipped.
+
+        Returns:
+            How many were replays.
+        """
+        replays = begin = 0
+        if records.block is None:
+            for number in range(len(records.messages)):
+                replays += self._decide_closely(records, number)
+            return replays
+        special: list[int] = (~records.block.ordinary).nonzero()[0].tolist()
+        if self._skipped:
+            known = {
+                number for number, message in enumerate(records.messages) if message.offset() in self._skipped
+            }
+            special = sorted(known.union(special))
+        for end in (*special, len(records.messages)):
+            if end > begin:
+                replays += self._decide_ordinary(records, records.block, begin, end)
+            if end < len(records.messages):
+                replays += self._decide_closely(records, end)
+            begin = end + 1
+        return replays
+
+    def _decide_ordinary(self, records: Records, block: Block, begin: int, end: int) -> int:
+        """Ordinary records: as a run if the marks allow that, else one by one."""
+        if end - begin >= WORTHWHILE_RUN:
+            from sqe_chain.envelope.runs import accept_run  # noqa: PLC0415 - needs numpy
+
+            if accept_run(self.marks, block, begin, end):
+                self._take_run(records, block, begin, end)
+                return 0
+        marks, replays = self.marks, 0
+        since = begin
+        for number in range(begin, end):
+            message, head = records.messages[number], block.head(number)
+            records.heads[number] = head
+            offset, epoch = message.offset(), stored_epoch(message.leader_epoch())
+            try:
+                fresh = marks.accept_raw(offset, epoch) if head is None else marks.accept(head, offset, epoch)
+            except EnvelopeError as error:
+                self._take_run(records, block, since, number)
+                self._unreadable(records, number, epoch, error)
+                since = number + 1
+                continue
+            except ServiceStopped:
+                self._take_run(
+                    records, block, since, number
+                )  # what lies before it is worked through, and may fail
+                raise
+            if not fresh:
+                replays += 1
+                self._take_run(records, block, since, number)
+                since = number + 1
+        self._take_run(records, block, since, end)
+        return replays
+
+    def _take_run(self, records: Records, block: Block, begin: int, end: int) -> None:
+        if begin < end:
+            keys = block.keys(begin, end) if self._wants_key else [None] * (end - begin)
+            records.take_run(begin, end, block.payloads(begin, end), keys)
+
+    def _decide_closely(self, records: Records, number: int) -> int:
+        """A record about which something may be out of the ordinary. Returns 1 for a replay, else 0."""
+        node, message = self._node, records.messages[number]
+        value, offset, epoch = message.value(), message.offset(), stored_epoch(message.leader_epoch())
+        headers, chained = message.headers(), is_chained(message)
+        if value is None and not chained and node.nulls == "skip":
+            return 0
+        head = None
+        if node.raw or (value is None and not chained and node.nulls == "decode"):
+            if chained:
+                raise ServiceStopped(
+                    f"{self._tp.topic}[{self._tp.partition}]@{offset}: an envelope, or a chain in headers, on a topic "
+                    "that was declared raw. Its chain would be lost. Declare the source without raw=True"
+                )
+            fresh = self._released or self.marks.accept_raw(offset, epoch)
+        else:
+            try:
+                head = find_head(value, headers)
+                fresh = self._released or self.marks.accept(head, offset, epoch)
+            except EnvelopeError as error:
+                self._unreadable(records, number, epoch, error)
+                return 0
+        records.heads[number] = head
+        records.closely.add(number)
+        if not fresh:
+            return 1
+        known = self._skipped.get(offset)
+        if known is not None and not self._trial:
+            records.failures[number] = known
+            return 0
+        if known is not None:
+            records.trial[number] = known
+        try:
+            key, payloads = self.payloads(message, head)
+        except Exception as error:  # noqa: BLE001 - the policy decides
+            records.failures[number] = error
+            return 0
+        for index, payload in payloads:
+            records.inputs.append(number)
+            records.payloads.append(payload)
+            records.keys.append(key)
+            records.paths.append(path_element(index))
+        return 0
+
+    def payloads(
+        self, message: Message, head: EnvelopeHead | None
+    ) -> tuple[bytes | None, list[tuple[int, bytes | None]]]:
+        """The key of a record, and its payloads with their indexes."""
+        node = self._node
+        if head is None and (node.timestamp is None or node.no_timestamp == "record"):
+            check_timestamp(message.timestamp()[1])  # of an envelope it is checked with all the rest
+        payloads: Sequence[bytes | None] = [message.value()]
+        key = message.key()
+        if head is not None:
+            payloads, key = payloads_of(head), head.key if head.HasField("key") else message.key()
+            if self._codec is not None and not self._codec.reads(head.type):
+                raise WrongPayloadType(
+                    f"the payload is a {head.type}, the source at {node.declared_at} takes {self._codec.type_name}"
+                )
+        checked = [
+            (index, payload)
+            for index, payload in enumerate(payloads)
+            if payload is not None or node.nulls == "decode"
+        ]
+        if len(checked) < len(payloads) and node.nulls != "skip":
+            raise EmptyValue(
+                "a null value; declare the source with nulls='skip', or a decoder and nulls='decode'"
+            )
+        return key, checked
+
+    def _unreadable(self, records: Records, number: int, epoch: int, error: EnvelopeError) -> None:
+        offset = records.messages[number].offset()
+        # It may have been any lane's: a gap that the next message of one shows is excused by it.
+        if not self._released:
+            self.marks.undecodable(offset)
+        records.unreadable(number, epoch)
+        records.failures[number] = self._skipped.get(offset, error)
+
+
+@cache
+def has_columns() -> bool:
+    """Whether blocks can be looked at by columns, for which numpy is needed; record by record gives the same without it."""
+    return find_spec("numpy") is not None

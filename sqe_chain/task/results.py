@@ -12,9 +12,8 @@ from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Message, Output, Range, StateStore, TopicInfo
 from sqe_chain.task.digest import Digests, add_digests, dead_letters_digests, outputs_digests
-from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.event_times import EventTimes, Taking
 from sqe_chain.task.exclusion import Exclusion, record_crc
-from sqe_chain.task.frontier import Taking
 from sqe_chain.task.parking import ParkedRecord, Releasing
 from sqe_chain.task.roots import Closing, Ticks
 from sqe_chain.task.shuffling import ShuffledUnits

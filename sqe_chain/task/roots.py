@@ -16,7 +16,7 @@ from typing import Final
 from sqe_chain.chain import TOPIC_ID_LENGTH, event_id, read_lane, root_position
 from sqe_chain.envelope.head import MAX_TIMESTAMP_MS
 from sqe_chain.flow.context import Carried, Origin, TopicIdPartition
-from sqe_chain.task.frontier import Taking
+from sqe_chain.task.event_times import Taking
 
 CLOSED: Final = "sqe-chain.closing."
 """What the name of the topic of closed windows begins with, before the stage's."""

@@ -21,19 +21,16 @@ from sqe_chain.ports import Message, Output
 from sqe_chain.task.collector import Collector
 from sqe_chain.task.compiler import Compiler
 from sqe_chain.task.dead_letters import dead_letter
-from sqe_chain.task.deciding import Deciding
-from sqe_chain.task.event_times import guard_of
+from sqe_chain.task.event_times import Taking, guard_of
 from sqe_chain.task.exclusion import Exclusion, SkipLimit
-from sqe_chain.task.frontier import Taking
-from sqe_chain.task.gate import Gate
+from sqe_chain.task.gate import Gate, SourceTimes, give_times, taken_by_time
 from sqe_chain.task.inputs import stretches
 from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.parking import Discarded, Following, ParkedKeys, ParkedRecord, discarded
 from sqe_chain.task.poison import Judged, exclusion_of
-from sqe_chain.task.records import Records
+from sqe_chain.task.records import Deciding, Records
 from sqe_chain.task.results import Job, PartitionEnd, Portion
 from sqe_chain.task.shuffling import Shuffle, ShuffledUnits
-from sqe_chain.task.source_times import SourceTimes, give_times, taken_by_time
 from sqe_chain.task.target import RECORD_OVERHEAD, headers_size
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.plans.plan import Plan
 from sqe_chain.ports import Bounds, Header, Home, TopicPartition
-from sqe_chain.task.frontier import furthest
+from sqe_chain.task.event_times import furthest
 
 INVARIANTS = {
     "sum": "at rest every state is the fold of all facts, each once",

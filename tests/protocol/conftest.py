@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sqe_chain.task import deciding
-
 
 @pytest.fixture(autouse=True)
 def _short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deciding, "WORTHWHILE", 2)
-    monkeypatch.setattr(deciding, "WORTHWHILE_RUN", 2)
+    monkeypatch.setattr("sqe_chain.task.records.WORTHWHILE", 2)
+    monkeypatch.setattr("sqe_chain.task.records.WORTHWHILE_RUN", 2)

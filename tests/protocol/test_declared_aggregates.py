@@ -18,7 +18,6 @@ from sqe_chain import Flow
 from sqe_chain.errors import ChangedType
 from sqe_chain.flow import Aggregation, count, first, last, max_, mean, min_, sum_
 from sqe_chain.stages import Hopping, Sessions, Tumbling, Window
-from sqe_chain.task import deciding
 from sqe_chain.testing import Rehearsal
 from tests.support.naive_aggregates import expected
 
@@ -44,7 +43,7 @@ class Total(msgspec.Struct):
 @pytest.fixture(autouse=True)
 def _short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ordinary records take the fast path, however few they are."""
-    monkeypatch.setattr(deciding, "WORTHWHILE_RUN", 1)
+    monkeypatch.setattr("sqe_chain.task.records.WORTHWHILE_RUN", 1)
 
 
 def windows_of(kind: Any, aggregates: dict[str, Any], values: list[Value]) -> Rehearsal:

@@ -15,8 +15,7 @@ from sqe_chain.features.event_times import (
 )
 from sqe_chain.flow import Flow
 from sqe_chain.stages import Tumbling
-from sqe_chain.task.event_times import EventTimes
-from sqe_chain.task.frontier import Frontier, PartitionProgress
+from sqe_chain.task.event_times import EventTimes, Frontier, PartitionProgress
 
 CLOCK_MS = 1_000
 HERE, THERE, ELSEWHERE = ("mid", 0), ("mid", 1), ("other", 0)

@@ -21,8 +21,7 @@ from sqe_chain.features.file_inputs import LoadedFiles
 from sqe_chain.features.ticking import Timers
 from sqe_chain.flow import Flow
 from sqe_chain.operations.forget import ForgetFlow
-from sqe_chain.task.event_times import EventTimes
-from sqe_chain.task.frontier import Frontier
+from sqe_chain.task.event_times import EventTimes, Frontier
 from sqe_chain.testing import Crash, Rehearsal
 from tests.protocol.test_plan_json import with_newer_members
 from tests.support.plans import last_plan

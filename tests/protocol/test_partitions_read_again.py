@@ -11,7 +11,7 @@ from sqe_chain.features.lanes import Lanes
 from sqe_chain.features.rebuilding import Unfinished, _is_next, silent_limits
 from sqe_chain.plans.plan import PlannedRange
 from sqe_chain.ports import TopicPartition
-from sqe_chain.task.frontier import Frontier
+from sqe_chain.task.event_times import Frontier
 
 ONE, OTHER = ("in", 0), ("in", 1)
 UNTIL: dict[TopicPartition, int] = {ONE: 5, OTHER: 7}

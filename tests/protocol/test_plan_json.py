@@ -30,9 +30,8 @@ from sqe_chain.plans.layout import Layout, StageLayout
 from sqe_chain.plans.plan import Plan, PlannedRange, Section
 from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.ports import Commit
-from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.event_times import EventTimes, Frontier
 from sqe_chain.task.exclusion import Exclusion
-from sqe_chain.task.frontier import Frontier
 from sqe_chain.task.states import Claim
 from sqe_chain.testing import Rehearsal
 from tests.support.docs_examples import ROOT

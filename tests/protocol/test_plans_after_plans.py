@@ -41,9 +41,8 @@ from sqe_chain.protocol.decide import batch_plan, decide_again, decide_batch
 from sqe_chain.protocol.entering import sections_entering
 from sqe_chain.protocol.owned_flow import OwnedFlow
 from sqe_chain.stages import Tumbling
-from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.event_times import EventTimes, Frontier, WaitingRange
 from sqe_chain.task.exclusion import Exclusion
-from sqe_chain.task.frontier import Frontier, WaitingRange
 from sqe_chain.task.results import PartitionEnd, Report
 from sqe_chain.task.roots import Closing, Ticks
 from sqe_chain.task.states import Claim

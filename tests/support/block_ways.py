@@ -10,7 +10,7 @@ import pytest
 from sqe_chain.envelope import runs
 from sqe_chain.envelope.block import Block
 from sqe_chain.envelope.marks import PartitionMarks
-from sqe_chain.task import deciding, level, poison, reading
+from sqe_chain.task import level, poison, reading
 from tests.support import naive_operators
 from tests.support.naive_operators import NaiveCompiler
 
@@ -40,8 +40,8 @@ def taken_as(*, block: int = 1, run: int = 1, naive: bool = False) -> Iterator[l
         return True
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deciding, "WORTHWHILE", block)
-        patch.setattr(deciding, "WORTHWHILE_RUN", run)
+        patch.setattr("sqe_chain.task.records.WORTHWHILE", block)
+        patch.setattr("sqe_chain.task.records.WORTHWHILE_RUN", run)
         patch.setattr(runs, "accept_run", noted)
         if naive:
             patch.setattr(reading, "Compiler", NaiveCompiler)

@@ -16,9 +16,8 @@ from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ChainError
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header, Message, Range
-from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.event_times import EventTimes, Frontier, Taking
 from sqe_chain.task.exclusion import Exclusion
-from sqe_chain.task.frontier import Frontier, Taking
 from sqe_chain.task.reading import Reading
 from sqe_chain.task.results import ChangedStates, Job, Portion, Report, Sections
 from sqe_chain.task.states import Claim, Transition

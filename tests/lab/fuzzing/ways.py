@@ -23,9 +23,8 @@ from sqe_chain.errors import EnvelopeError, PoisonError, ServiceStopped
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import TopicIdPartition
-from sqe_chain.task import deciding
-from sqe_chain.task.deciding import Deciding
-from sqe_chain.task.records import Records
+from sqe_chain.task import records as taking
+from sqe_chain.task.records import Deciding, Records
 from tests.lab.fuzzing.receiver import NEW, REPLAY, Receiver
 from tests.lab.fuzzing.records import Record, from_bytes
 from tests.lab.fuzzing.reference import Content, Verdict, judge_carried
@@ -291,12 +290,12 @@ def _right(
 
 @contextmanager
 def _ways(columns: int, run: int) -> Iterator[None]:
-    before = deciding.WORTHWHILE, deciding.WORTHWHILE_RUN
-    deciding.WORTHWHILE, deciding.WORTHWHILE_RUN = columns, run
+    before = taking.WORTHWHILE, taking.WORTHWHILE_RUN
+    taking.WORTHWHILE, taking.WORTHWHILE_RUN = columns, run
     try:
         yield
     finally:
-        deciding.WORTHWHILE, deciding.WORTHWHILE_RUN = before
+        taking.WORTHWHILE, taking.WORTHWHILE_RUN = before
 
 
 def _decided(

@@ -20,7 +20,7 @@ from tests.lab.mutants.injection import PACKAGE, TREE, Copy, Finding, package
 from tests.lab.mutants.mutant import Mutant
 
 CORE: Final = (
-    "chain", "envelope/marks", "envelope/mark", "envelope/runs", "task/level", "task/outputs", "task/deciding", "task/gate",
+    "chain", "envelope/marks", "envelope/mark", "envelope/runs", "task/level", "task/outputs", "task/records", "task/gate",
     "task/event_times", "task/states", "task/exclusion", "protocol/aggregation", "protocol/claim",
     "features/closing", "features/ticking", "features/timing", "features/event_times", "features/idle",
     "protocol/entering", "protocol/owned_flow",

@@ -27,7 +27,6 @@ from sqe_chain.codecs import codec_for
 from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.flow import Aggregation, Context, count, first, last, max_, mean, min_, sum_
 from sqe_chain.flow.generated_fold import fold_of, states_of
-from sqe_chain.task import deciding
 from sqe_chain.testing import Rehearsal
 from tests.support.dynamic_messages import message_type
 from tests.support.naive_aggregates import expected
@@ -60,7 +59,7 @@ VALUES = st.lists(
 @pytest.fixture(autouse=True)
 def _short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ordinary records take the fast path, however few they are."""
-    monkeypatch.setattr(deciding, "WORTHWHILE_RUN", 1)
+    monkeypatch.setattr("sqe_chain.task.records.WORTHWHILE_RUN", 1)
 
 
 def folded(aggregates: dict[str, Aggregation], values: Sequence[Any], python_type: type | None = None) -> Any:

@@ -18,7 +18,7 @@ from sqe_chain.features.event_times import EventTime, frontier_after
 from sqe_chain.plans.plan import Plan
 from sqe_chain.protocol import owned_flow
 from sqe_chain.protocol.owned_flow import OwnedFlow
-from sqe_chain.task.frontier import Frontier
+from sqe_chain.task.event_times import Frontier
 from sqe_chain.task.operator_text import OperatorWriter
 from tests.lab.reference.world import StageName
 from tests.lab.simulator import Schedule, Simulation, Violation, World, drawn, flows, replay, simulate

@@ -20,14 +20,17 @@ from sqe_chain.task.event_times import (
     ORIGIN,
     Ahead,
     EventTimes,
+    Frontier,
+    PartitionProgress,
     Stated,
+    WaitingRange,
     believe_times,
+    frontier_of,
     guard_of,
     right_times,
 )
-from sqe_chain.task.frontier import Frontier, PartitionProgress, WaitingRange, frontier_of
+from sqe_chain.task.gate import SourceTimes, writer_of
 from sqe_chain.task.records import Records
-from sqe_chain.task.source_times import SourceTimes, writer_of
 
 CLOCK_MS = 1_000_000
 Seen = tuple[str, int, int, int]

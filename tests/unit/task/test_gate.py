@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqe_chain.stages import JumpGuard
-from sqe_chain.task.event_times import EventTimes
-from sqe_chain.task.frontier import Frontier
+from sqe_chain.task.event_times import EventTimes, Frontier
 from sqe_chain.task.gate import Gate, TimeFacts
 
 Message = tuple[int, int]

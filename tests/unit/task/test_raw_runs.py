@@ -25,9 +25,8 @@ from sqe_chain.errors import ChainError
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header
 from sqe_chain.stages import Tumbling
-from sqe_chain.task.event_times import EventTimes
+from sqe_chain.task.event_times import EventTimes, Taking
 from sqe_chain.task.exclusion import Exclusion
-from sqe_chain.task.frontier import Taking
 from sqe_chain.task.results import Sections, Units
 from sqe_chain.task.shuffling import in_order
 from tests.support.block_ways import NEVER, one_by_one, taken_as

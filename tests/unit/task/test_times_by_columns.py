@@ -21,9 +21,9 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.context import TopicIdPartition
 from sqe_chain.flow.event_time import NO_TIMES
 from sqe_chain.stages import JumpGuard
-from sqe_chain.task.deciding import Deciding
 from sqe_chain.task.event_times import EventTimes, TimesRecord
-from sqe_chain.task.source_times import SourceTimes
+from sqe_chain.task.gate import SourceTimes
+from sqe_chain.task.records import Deciding
 from tests.support.block_ways import one_by_one, taken_as
 from tests.support.read_in_blocks import Scripted, cut, records_of
 from tests.support.records import Record
