@@ -18,6 +18,7 @@ from sqe_chain.ext.web.history import History
 from sqe_chain.protocol.services import aggregation_of
 from sqe_chain.testing import Rehearsal
 from tests.browser.test_page import browser, check_accessible, page, shoot
+from tests.support.environments import environment_of
 from tests.unit.ext.explain.test_trace import waiting
 from tests.unit.ext.web.test_flow_page import page_of
 from tests.unit.ext.web.test_pages import Client, client, totals
@@ -31,7 +32,7 @@ __all__ = ["browser", "client", "page"]
 def beside() -> Iterator[Client]:
     """The page beside a service that has made four batches and could not process a record."""
     service, history = Rehearsal(totals(), partitions={"numbers": 2}), History()
-    env = service._environment(None)
+    env = environment_of(service)
     env.observer = history
     run = aggregation_of(env)
     run.start()

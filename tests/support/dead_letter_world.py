@@ -21,6 +21,7 @@ from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Message
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash
+from tests.support.environments import environment_of
 from tests.support.parking_world import KEYS, MODES, Code, key_of, parking_flow, reader_flow, words_of
 from tests.support.plans import last_plan
 from tests.support.word_flows import words_in
@@ -109,7 +110,7 @@ class DeadLetterWorld:
         self.counts.cancel()
 
     def _decide(self, selection: FailedSelection, *, releases: bool) -> None:
-        operator = FailedInPlans(self.counts._environment(None))
+        operator = FailedInPlans(environment_of(self.counts))
         if releases:
             self.released_once += operator.release(selection).released
         else:

@@ -20,6 +20,7 @@ from sqe_chain.operations.parked import ParkedResult, ParkedSelection, ParkedWor
 from sqe_chain.plans.settings import Settings
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash
+from tests.support.environments import environment_of
 from tests.support.plans import last_plan
 from tests.support.typed_results import states_as
 from tests.support.word_flows import append_word
@@ -178,7 +179,7 @@ class World:
 
     def release_beside(self) -> None:
         """Release all, by another run than the present one, which sleeps. What it has read since counts before, or after."""
-        ParkedWork(self.parks._environment(None)).run()
+        ParkedWork(environment_of(self.parks)).run()
 
     def discard(self, key: str | None = None) -> ParkedResult:
         """Drop the words of a key that wait, or all that wait."""
@@ -193,7 +194,7 @@ class World:
         while True:  # bounded by the faults that were injected
             self.parks.service = None
             try:
-                return ParkedWork(self.parks._environment(None), selection, discards).run()
+                return ParkedWork(environment_of(self.parks), selection, discards).run()
             except Crash:
                 self.parks.crashes += 1
 

@@ -16,6 +16,7 @@ from sqe_chain.ports.readers import Partitions
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault
 from sqe_chain.testing.faulty_ports import faulty_log, faulty_store
+from tests.support.environments import environment_of
 from tests.support.table_flows import Reading, TablePipeline, table_flow
 
 PARTITIONS = 4
@@ -77,7 +78,7 @@ class ReaderPipeline(TablePipeline):
 
     def change(self, changing: Rehearsal, to: Sequence[str]) -> ChangedReaders:
         """Change the sets."""
-        env = changing._environment(None)
+        env = environment_of(changing)
         return ChangeReaders(env, [Partitions.parse(text) for text in to]).run()
 
     def become(self, texts: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from sqe_chain.ext.web.command import serve
 from sqe_chain.ext.web.history import History
 from sqe_chain.protocol.services import aggregation_of
 from sqe_chain.testing import Rehearsal
+from tests.support.environments import environment_of
 from tests.unit.ext.web.test_pages import totals
 
 
@@ -22,7 +23,7 @@ def main(slow_s: float) -> None:
     server.SLOW_S = slow_s  # type: ignore[misc]
     application.POLL_S, application.WATCHER_S = 0.05, 0.0  # type: ignore[misc]  # as often as it can
     service, history = Rehearsal(totals(), partitions={"numbers": 2}), History()
-    env = service._environment(None)
+    env = environment_of(service)
     env.observer = history
     run = aggregation_of(env)
     run.start()

@@ -19,6 +19,7 @@ from sqe_chain.runtime.service import FIRST_IDLE_MS, IDLE_MS, Service
 from sqe_chain.runtime.stop import ServiceClock, Stop
 from sqe_chain.testing import Rehearsal, Settings
 from sqe_chain.testing.faults import InjectedFault
+from tests.support.environments import environment_of
 from tests.support.number_flows import add
 
 
@@ -33,7 +34,7 @@ def sums() -> Rehearsal:
 
 def service(rehearsal: Rehearsal, stop: Stop, *, once: bool) -> Service:
     clock = ServiceClock(stop)
-    env = replace(rehearsal._environment(None), clock=clock)
+    env = replace(environment_of(rehearsal), clock=clock)
     return Service(env, clock, once=once)
 
 
@@ -102,7 +103,7 @@ def looped(
     monkeypatch.setattr(ServiceClock, "wait", lambda _, milliseconds: found.did.append(milliseconds))
     monkeypatch.setattr(Committing, "settle", lambda _: found.did.append("settle"))
     rehearsal = sums()
-    env = replace(rehearsal._environment(None), settings=Settings(interval_ms=100))
+    env = replace(environment_of(rehearsal), settings=Settings(interval_ms=100))
     clock = ServiceClock(stop)
     Service(env, clock)._batches(cast("Republisher", found), stateful=stateful)
     return found.did

@@ -17,6 +17,7 @@ from sqe_chain.operations.failed_in_plans import FailedInPlans
 from sqe_chain.plans.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
+from tests.support.environments import environment_of
 
 Value = dict[str, Any]
 
@@ -67,18 +68,18 @@ class Released:
             self.rehearsal.feed("in", {"n": number}, timestamp_ms=100 * number)
         self.rehearsal.run_until_caught_up()
         broken.clear()
-        self.result: ReleaseResult = FailedInPlans(self.rehearsal._environment(None)).release()
+        self.result: ReleaseResult = FailedInPlans(environment_of(self.rehearsal)).release()
         self.rehearsal.service = None
 
     def fate(self) -> Fate:
-        return find_fate(self.rehearsal._environment(None), ("in", 0, 1))
+        return find_fate(environment_of(self.rehearsal), ("in", 0, 1))
 
     def audited(self) -> AuditedStage:
-        env = self.rehearsal._environment(None)
+        env = environment_of(self.rehearsal)
         return audit(env, env.flow.stages[-1], 10, Random(1))
 
     def equal(self) -> bool | None:
-        env = self.rehearsal._environment(None)
+        env = environment_of(self.rehearsal)
         return trace(env, env.flow.stages[-1], [b"x"]).equal
 
 

@@ -17,6 +17,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.operations.failed_in_plans import FailedInPlans
 from sqe_chain.testing import Rehearsal
+from tests.support.environments import environment_of
 
 
 def add(total: dict[str, int], value: dict[str, int]) -> None:
@@ -24,11 +25,11 @@ def add(total: dict[str, int], value: dict[str, int]) -> None:
 
 
 def fate(rehearsal: Rehearsal, topic: str, offset: int) -> Fate:
-    return find_fate(rehearsal._environment(None), (topic, 0, offset))
+    return find_fate(environment_of(rehearsal), (topic, 0, offset))
 
 
 def traced(rehearsal: Rehearsal) -> Trace:
-    env = rehearsal._environment(None)
+    env = environment_of(rehearsal)
     return trace(env, env.flow.stages[0], [b"x"])
 
 
@@ -116,7 +117,7 @@ def with_released(fold: Callable[[dict[str, int], dict[str, int]], None]) -> Reh
         service.run_until_caught_up()
     broken[0] = False
     service.service = None
-    assert FailedInPlans(service._environment(None)).release().released == 1
+    assert FailedInPlans(environment_of(service)).release().released == 1
     service.service = None
     service.run_until_caught_up()
     return service
@@ -143,7 +144,7 @@ def test_a_released_record_counts_last_so_a_fold_that_depends_on_the_order_is_no
     assert verdict_of(result, b"x").startswith("not known: ")
     assert "1 record of this key was released, and counted later than here" in verdict_of(result, b"x")
     assert [row_of(unit)[3] for unit in result.contributions] == ["yes", "yes, released", "yes"]
-    env = service._environment(None)
+    env = environment_of(service)
     audited = audit(env, env.flow.stages[0], 10, Random(1))
     assert (audited.different, audited.not_known, audited.keys, audited.equal) == ((), (b"x",), 2, 1)
     damaged(service, "a", b"y")
@@ -155,7 +156,7 @@ def test_of_a_stage_after_another_one_a_release_may_have_changed_every_key() -> 
     """The first stage gives it other values than in the order of the topics, for records that were not released, too."""
     service = with_released(add)
     assert service.states("b") == {b"others": {"n": 1 + 3 + 3 + 16}}
-    env = service._environment(None)
+    env = environment_of(service)
     audited = audit(env, env.flow.stages[1], 10, Random(1))
     assert (audited.different, audited.not_known) == ((), (b"others",))
 

@@ -14,6 +14,7 @@ from sqe_chain.ext.explain.audit import AuditedStage, audit
 from sqe_chain.ext.explain.trace import trace
 from sqe_chain.flow import Flow
 from sqe_chain.testing import Rehearsal
+from tests.support.environments import environment_of
 
 FLOW, STAGE, CELLS = "lost", "per", 4
 KEYS = [f"k{number}".encode() for number in range(20)]
@@ -47,7 +48,7 @@ def change(rehearsal: Rehearsal, cell: int, damage: Callable[[PartCopy], object]
 
 
 def audited(rehearsal: Rehearsal, sample: int = 200) -> AuditedStage:
-    env = rehearsal._environment(None)
+    env = environment_of(rehearsal)
     return audit(env, env.flow.stages[0], sample, Random(1))
 
 
@@ -89,7 +90,7 @@ def test_a_cell_that_is_gone(counted: Rehearsal, what: str) -> None:
         store_of(counted).restore_part(FLOW, STAGE, cell)
     with pytest.raises(StoreInconsistent):
         audited(counted)
-    env = counted._environment(None)
+    env = environment_of(counted)
     with pytest.raises(StoreInconsistent):
         trace(env, env.flow.stages[0], [KEYS[3]])
 
@@ -109,7 +110,7 @@ def replaced(rehearsal: Rehearsal, key: bytes, state: bytes) -> None:
 
 
 def test_a_number_that_python_takes_for_the_same_is_another_state(counted: Rehearsal) -> None:
-    env = counted._environment(None)
+    env = environment_of(counted)
     right = store_of(counted).copy_part(FLOW, STAGE, home_of(KEYS[3])).states[KEYS[3]]
     replaced(counted, KEYS[3], right.replace(b"}", b".0}"))
     assert audited(counted).different == (KEYS[3],)
@@ -119,7 +120,7 @@ def test_a_number_that_python_takes_for_the_same_is_another_state(counted: Rehea
 
 
 def test_a_state_that_cannot_be_read_is_named(counted: Rehearsal) -> None:
-    env = counted._environment(None)
+    env = environment_of(counted)
     replaced(counted, KEYS[3], b"{")
     with pytest.raises(StoreInconsistent, match="'k3' in stage 'per' of flow 'lost' cannot be decoded"):
         audited(counted)

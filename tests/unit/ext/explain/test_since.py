@@ -18,6 +18,7 @@ from sqe_chain.ext.explain.trace import Trace, trace
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.flow import Flow
 from sqe_chain.testing import Rehearsal
+from tests.support.environments import environment_of
 from tests.unit.ext.explain.test_trace import alter, hours, key_of, republisher, totals, waiting
 
 
@@ -44,7 +45,7 @@ def export_of(service: Rehearsal, file: Path) -> Path:
 
 
 def trace_since(service: Rehearsal, since: Path | None, *keys: bytes) -> Trace:
-    env = service._environment(None)
+    env = environment_of(service)
     return trace(env, env.flow.stages[0], keys, since=since)
 
 
@@ -111,7 +112,7 @@ def test_records_deleted_before_the_export_are_not_needed_and_later_ones_are_nam
 
 def test_an_audit_trusts_an_export_too(tmp_path: Path) -> None:
     _, service, file = run_to_export(totals(), tmp_path)
-    env = service._environment(None)
+    env = environment_of(service)
     (stage,) = audited_stages(env, ())
     sound = audit(env, stage, 10, Random(1), since=file)
     assert (sound.keys, sound.different) == (3, ())

@@ -24,6 +24,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
+from tests.support.environments import environment_of
 from tests.support.number_flows import add
 
 VALUES = [*range(40), 500, 50, *range(41, 49)]
@@ -104,7 +105,7 @@ def run_chain(flow: Flow, *, hops: int = 1) -> Rehearsal:
 
 
 def trace_keys(service: Rehearsal, *keys: bytes) -> Trace:
-    env = service._environment(None)
+    env = environment_of(service)
     return trace(env, env.flow.stages[0], keys)
 
 
@@ -194,7 +195,7 @@ def test_deleted_records_are_named_and_nothing_is_compared() -> None:
 
 def test_an_audit_finds_the_altered_key_and_no_other() -> None:
     service = run_chain(totals())
-    env = service._environment(None)
+    env = environment_of(service)
     (stage,) = audited_stages(env, ())
     sound = audit(env, stage, 200, Random(1))
     assert (sound.keys, sound.different) == (3, ())
@@ -207,12 +208,12 @@ def test_an_audit_finds_the_altered_key_and_no_other() -> None:
 def test_an_unknown_stage_is_refused() -> None:
     service = run_chain(totals())
     with pytest.raises(ConfigurationError, match="Expected one of total"):
-        audited_stages(service._environment(None), ["nothing"])
+        audited_stages(environment_of(service), ["nothing"])
 
 
 def test_every_record_has_a_fate_and_each_fate_is_right() -> None:
     service = run_chain(totals())
-    env, first = service._environment(None), set[int]()
+    env, first = environment_of(service), set[int]()
     verdicts: Counter[str] = Counter()
     for place, value in records_of(service, "numbers"):
         fate = find_fate(env, place)
@@ -229,7 +230,7 @@ def test_every_record_has_a_fate_and_each_fate_is_right() -> None:
 def test_a_filter_that_drops_a_record_is_named_with_its_line() -> None:
     service = run_chain(totals())
     place = next(place for place, value in records_of(service, "numbers") if value == 500)
-    fate = find_fate(service._environment(None), place)
+    fate = find_fate(environment_of(service), place)
     assert "filter is_small" in fate.reason
     assert "test_trace.py:" in fate.reason
 
@@ -240,9 +241,9 @@ def test_a_late_record_was_dropped_and_an_unread_one_is_not_read() -> None:
     upstream.feed("raw", Int64Value(value=3), partition=0, timestamp_ms=1)
     upstream.run_until_caught_up()
     place = [place for place, value in records_of(service, "numbers") if value == 3][-1]
-    assert find_fate(service._environment(None), place).verdict == "not read"
+    assert find_fate(environment_of(service), place).verdict == "not read"
     service.run_until_caught_up()
-    fate = find_fate(service._environment(None), place)
+    fate = find_fate(environment_of(service), place)
     assert fate.verdict == "dropped"
     assert "late" in fate.reason
 
@@ -270,7 +271,7 @@ def test_progress_counts_the_records_that_are_read_and_not_their_offsets() -> No
     service.log.truncate_before("numbers", 0, 2)
     service.settings = replace(service.settings, start="earliest")
     service.run_until_caught_up()
-    env, seen = service._environment(None), list[tuple[int, int]]()
+    env, seen = environment_of(service), list[tuple[int, int]]()
     trace(env, env.flow.stages[0], [b"k1"], progressed=lambda read, wanted: seen.append((read, wanted)))
     assert seen == [(0, 1), (1, 1)]
 
@@ -306,8 +307,8 @@ def test_records_that_wait_for_event_time_are_not_counted_yet() -> None:
         last = service.service.last
         assert last is not None
         waiting.append(EventTime.of(last).waiting)
-        for stage in audited_stages(service._environment(None), ()):
-            found = audit(service._environment(None), stage, 10, Random(1))
+        for stage in audited_stages(environment_of(service), ()):
+            found = audit(environment_of(service), stage, 10, Random(1))
             assert found.different == (), (number, stage.name, found.first)
     assert max(waiting) >= 5
 
@@ -321,7 +322,7 @@ def test_an_audit_of_a_thousand_keys_finds_the_one_that_was_altered() -> None:
     for number in range(3_000):
         service.feed("numbers", Int64Value(value=number), partition=number % 2, timestamp_ms=number)
     service.run_until_caught_up()
-    env = service._environment(None)
+    env = environment_of(service)
     (stage,) = audited_stages(env, ())
     sound = audit(env, stage, 5_000, Random(1))
     assert (sound.keys, sound.different) == (1_000, ())

@@ -23,6 +23,7 @@ from sqe_chain.ext.web.records import TopicRecords
 from sqe_chain.ext.web.site import Site
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash
+from tests.support.environments import environment_of
 from tests.unit.ext.web.test_pages import Client, client, totals
 
 __all__ = ["client"]
@@ -155,7 +156,7 @@ def explained(call: Callable[[], object]) -> str:
 
 def test_what_commands_explain_of_a_flow_that_never_ran(tmp_path: Path) -> None:
     service = Rehearsal(totals())
-    env = service._environment(None)
+    env = environment_of(service)
     for text in (
         explained(lambda: trace(env, env.flow.stages[0], [b"k1"])),
         explained(lambda: find_fate(env, ("numbers", 0, 0))),

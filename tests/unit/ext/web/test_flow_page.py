@@ -29,6 +29,7 @@ from sqe_chain.plans.results import BatchResult
 from sqe_chain.protocol.services import aggregation_of
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash
+from tests.support.environments import environment_of
 from tests.unit.ext.explain.test_trace import waiting
 from tests.unit.ext.web.test_pages import Client, client, totals
 
@@ -91,7 +92,7 @@ def test_batches_of_the_service_beside_have_their_steps_and_its_last_error() -> 
     service, history = Rehearsal(totals(), partitions={"numbers": 2}), History()
     for number in range(20):
         service.feed("numbers", Int64Value(value=number), partition=number % 2, timestamp_ms=number)
-    env = service._environment(None)
+    env = environment_of(service)
     env.observer = history
     run = aggregation_of(env)
     run.start()
