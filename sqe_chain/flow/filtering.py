@@ -219,6 +219,12 @@ class FilterSteps(StreamPart[Value]):
         return self._filter(name, "deduplicate", where, **settings)
 
     def _filter(
-        self, name: str, kind: str, where: str, *, store: str | None = None, **settings: Any
+        self,
+        name: str,
+        kind: str,
+        where: str,
+        *,
+        store: str | None = None,
+        **settings: Any,  # noqa: ANN401 - those of the kind
     ) -> Filter[Value]:
         return self._as_filter(self._stage(name, kind_of(kind, settings, where), where, store=store))

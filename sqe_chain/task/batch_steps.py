@@ -76,7 +76,6 @@ class BatchStep:
             raise PoisonError(f"{self} returned: {error}") from error
 
     def _origins(self, column: Any, count: int) -> list[int]:  # noqa: ANN401 - of Arrow
-        """The rows that output rows come from."""
         name = self.node.row_column
         numbers: list[Any] = column.to_pylist()
         if wrong := [number for number in numbers if type(number) is not int]:
@@ -113,9 +112,11 @@ class _Application:
                     error = PoisonError(str(error))
                 self._stopped = self._failed(self._given.inputs[begin], error)
                 return False
+            # Halved until a row fails alone. Rows that succeed are kept in their order.
             middle = (begin + end) // 2
             well = self._take(begin, middle)
             well = not self._stopped and self._take(middle, end) and well
+            # All parts are right and the whole is not: no row is to blame.
             if well and isinstance(error, WrongRows):
                 raise ServiceStopped(
                     f"{error}. For its parts it returned what it should. So its result for a row depends on the rows beside it, "

@@ -11,6 +11,7 @@ from sqe_chain.flow.batches import MapBatchesNode
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 
+# A bound on memory; keys may always be new.
 _KNOWN_KEYS: Final = 200_000
 
 Made = tuple[int, bytes | None, str, bytes | None]
@@ -49,6 +50,7 @@ class RunColumns:
     def taken(self) -> RunColumns:
         """All of them, and forget them."""
         columns = RunColumns(self.keys[:], self.values[:], self.paths[:], self.inputs[:])
+        # Generated text appends to four lists, value first. A codec that refuses a value must leave all of them as they were.
         if not len(columns.keys) == len(columns.values) == len(columns.paths) == len(columns.inputs):
             raise AssertionError("a unit was added in part: values would go under the keys of others")
         self.clear()

@@ -124,6 +124,7 @@ run ends."""
 def bound(flow: CompiledFlow, node: Node, side: Side, shuffled: frozenset[int]) -> Callable[..., Any] | None:
     """The function `bind` of the operators after a node, compiled once for each flow; see `operators_after`."""
     known, watched = flow.operators, is_watched()
+    # A watched flow is compiled apart: its text calls other functions, and nobody else may get those.
     place = node.index, f"{side} watched" if watched else side, shuffled
     if place not in known:
         operators = operators_after(flow, node, side, shuffled)
@@ -147,7 +148,6 @@ def _steps_after(flow: CompiledFlow, node: SourceNode) -> tuple[list[BatchStep],
 
 
 def _names(flow: CompiledFlow, nodes: Sequence[Node]) -> dict[str, Any]:
-    """What the text refers to."""
     names: dict[str, Any] = {
         "Context": Context,
         "EVERY_PART": key_of_each(flow.state_partitions),
@@ -166,7 +166,6 @@ def _names(flow: CompiledFlow, nodes: Sequence[Node]) -> dict[str, Any]:
 
 
 def _functions_of(nodes: Iterable[Node]) -> Mapping[str, Any]:
-    """The user's functions by their names in the text."""
     functions: dict[str, Any] = {}
     for node in nodes:
         if isinstance(node, FunctionNode):
@@ -187,7 +186,6 @@ def _functions_of(nodes: Iterable[Node]) -> Mapping[str, Any]:
 def _encoded(
     flow: CompiledFlow, known: dict[tuple[int, type], Leaving], index: int, value: object
 ) -> Leaving:
-    """How a value is encoded on its way into an output."""
     place = index, value.__class__
     if place not in known:
         node = flow.nodes[index]
@@ -202,10 +200,10 @@ def _encoded(
 def _passing(
     flow: CompiledFlow, known: dict[tuple[int, type], Passing], index: int, value: object
 ) -> Passing:
-    """How a value passes its codec on its way into a stage, or into one of several functions that take it."""
     place = index, value.__class__
     if place not in known:
         node = flow.nodes[index]
+        # A copy protects from changes, and these cannot change.
         if isinstance(node, FunctionNode) and value.__class__ in IMMUTABLE:
             known[place] = "", _same, _same
         else:
@@ -228,7 +226,6 @@ def _found_by(tag: str, flow: CompiledFlow, stage: StageNode, value: object) -> 
 def _key_and_id(
     identity: DeclaredFunction, now_ms: int, value: object, key: bytes | None, origin: Origin | None
 ) -> bytes:
-    """Key and id together; the id decides the state partition."""
     identified = (
         identity.function(value) if origin is None else identity.function(value, Context(origin, key, now_ms))
     )

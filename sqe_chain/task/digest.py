@@ -60,6 +60,7 @@ def outputs_digests(records: Sequence[Output]) -> Digests:
         by_partition.setdefault((record[0], record[1]), []).append(record)
     digests: Digests = {}
     for (topic, partition), own in by_partition.items():
+        # The partition belongs to the sum: the same record in another partition is another record for readers.
         seed = crc32(f"{topic}/{partition}".encode())
         values = [known ^ seed for known in _checksums([record[3] or b"" for record in own])]
         sums = list(map(crc32, [record[2] or b"" for record in own], values))
@@ -94,7 +95,6 @@ def _checksums(values: Sequence[bytes]) -> Sequence[int]:
 
 
 def _joined(headers: Headers) -> bytes:
-    """Headers as bytes, in their order."""
     return b"\0".join([part for name, value in headers for part in (name.encode(), value or b"")])
 
 

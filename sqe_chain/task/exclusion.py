@@ -45,6 +45,7 @@ def record_crc(key: bytes | None, value: bytes | None) -> int:
     >>> record_crc(b"a", None) == record_crc(None, b"a")
     False
     """
+    # Lengths first: else the same bytes, cut otherwise into key and value, would have one checksum.
     lengths = f"{-1 if key is None else len(key)} {-1 if value is None else len(value)}"
     return crc32(value or b"", crc32(key or b"", crc32(lengths.encode())))
 

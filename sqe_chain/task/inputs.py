@@ -54,6 +54,7 @@ class Inputs:
         numbers: list[int] = []
         last: Origin | None = None
         for origin in origins:
+            # Mostly the same object again, and identity is cheaper than comparing places.
             if origin is not last and not origin.same_input(last):
                 inputs.append(origin)
             last = origin
@@ -157,7 +158,7 @@ class BlockInputs(Inputs):
         return [by_number[number] for number in numbers]
 
     def carried(self, numbers: Sequence[int], need: int) -> list[tuple[Any, ...]]:
-        if need != ENVELOPE:
+        if need != ENVELOPE:  # nothing of an input, or key and headers too, which columns do not have
             return super().carried(numbers, need)
         distinct = list(dict.fromkeys(numbers))
         block, at = self._block, self.at(distinct)
@@ -231,6 +232,7 @@ def stretches(numbers: Sequence[int], among: Collection[int]) -> list[tuple[int,
 
 def numbered(each: Sequence[T]) -> tuple[list[T], list[int]]:
     """The values, each once, and for each place the index of its value."""
+    # Mostly one value: `count` runs in C, and no dict is made.
     if each.count(each[0]) == len(each):
         return [each[0]], [0] * len(each)
     known = {value: index for index, value in enumerate(dict.fromkeys(each))}

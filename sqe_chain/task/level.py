@@ -125,6 +125,7 @@ class Level:
         attempt is discarded. A redo counts them too: this state partition may have nothing left to do, but theirs may have.
         """
         work = self._stages[stage]
+        # Another input begins, so no more of the one before can come: its outputs are complete.
         if stage != self._folding or not run.origin(0).same_input(self._current):
             self._gather()
         self._folding, self._current = stage, run.origin(-1)
@@ -197,6 +198,7 @@ class Level:
             )
         self._leave()
         yield from self.blocks()
+        # The next level may get no unit here, and still have timers or windows that are due in this state partition.
         if self._job.wakes and self._wanted and self._deeper:
             yield Units(self._level + 1, wake((self._part,)))
 
@@ -247,6 +249,7 @@ class Level:
 
     def _apply(self, run: UnitRun) -> None:
         """From now on a stage names, by their numbers, units of this run as inputs."""
+        # Before `_run` changes: what is not taken yet names units of the run before by their numbers.
         self._leave()
         given = self._collector.made_of
         given[:] = map(self._origin, given)
@@ -261,6 +264,7 @@ class Level:
         if given and all_numbers(given):
             run = self._run
             source = run.sources[given[0]]
+            # All of the run is of one block: then the numbers of its records are enough, and no origin is made.
             if run.sources.count(source) == len(run):
                 return cast("Given", source.inputs_of(list(map(run.numbers.__getitem__, given))))
         return [(0, len(given), *Inputs.of(map(self._origin, given)))] if given else []
@@ -273,6 +277,7 @@ class Level:
             return
         while end and self._origin(given[end - 1]).same_input(current):
             end -= 1
+        # These stay until the next run, in which their numbers would mean other units.
         given[end:] = map(self._origin, given[end:])
         traced = []
         for begin, _, numbers, inputs in self._inputs_of(given[:end]):
@@ -301,11 +306,14 @@ class Level:
         if self._changing:
             raise error
         made, end = self._collector.made, row + 1
+        # All that this input gave: it is published as a whole or not at all.
         while end < len(numbers) and numbers[end] == numbers[row]:
             end += 1
         rows = slice(begin + row, begin + end)
         origins = list(map(self._origin, self._collector.made_of[rows]))
         origin = next((origin for origin in origins if origin.cause is not None), origins[0])
+        # An input and a window may both have given something here. The input is to blame only if its own part is
+        # refused alone.
         own = [at for at, of in enumerate(origins) if of.cause is None]
         if own and origin.cause is not None:
             why = self._gatherer.refusal([made[rows][at] for at in own], numbers[row], inputs)
@@ -385,6 +393,7 @@ def _runs(
             values, failures = _read(units, decoders)
             run, begin = ShuffledInputs(units).run(stage, values), 0
             for index, error in failures.items():
+                # Failures are reported in the order of inputs, so what lies before this one is folded first.
                 if begin < index or pending:
                     yield UnitRun.joined([*pending, run[begin:index]])
                 pending.clear()
@@ -406,6 +415,8 @@ def _read(
     values, failures = list[Any](), dict[int, Exception]()
     last, decode = "", cast("Callable[[bytes], Any]", _nothing)
     for index, (tag, data) in enumerate(zip(units.tags, units.values, strict=True)):
+        # Tags of a block are mostly one object, so identity saves the lookup. Another object of the same text only
+        # looks again.
         if tag is not last:
             last = tag
             decode = _nothing
@@ -420,5 +431,4 @@ def _read(
 
 
 def _nothing(data: bytes) -> None:
-    """The value of a heartbeat."""
     del data

@@ -126,6 +126,7 @@ class OperatorWriter:
         self._reach(first)
         body = self._run_function(node, first) if self._of_run else self._push_function(node, first, side)
         written = set[int]()
+        # Ends: writing a function may add nodes below it, each is written once, and a flow has no circle.
         while self._pending:
             own = self._pending.pop()
             if own.index not in written:
@@ -179,6 +180,8 @@ class OperatorWriter:
         function = next(
             (child for child in reached(self._flow, first) if isinstance(child, FunctionNode)), None
         )
+        # A stage may still hold what it gives, as a part of a state. A function could change it there, so it gets a
+        # copy.
         fresh = side == "dropped" or (not side and isinstance(node, StageNode) and node.traits.gives_fresh)
         if function is not None and not fresh:
             body += [*self._codec(function, "v", INDENT), f"{INDENT}v = {self._read_back(function, 'v')}"]
@@ -246,7 +249,6 @@ class OperatorWriter:
         return self._written_into(lines, children, node, below)
 
     def _each(self, lines: list[str], n: int, call: str, at: ValuePlace) -> ValuePlace:
-        """The text of a loop over what a flat_map gives."""
         indent, tracked = INDENT * at.depth, at.path is not None
         each = f"n{n}, v{n} in enumerate(m{n})" if tracked else f"v{n} in m{n}"
         lines += [
@@ -274,7 +276,6 @@ class OperatorWriter:
         return f"o{n}"
 
     def _codec(self, node: Node, value: str, indent: str, find: str = "passing") -> list[str]:
-        """The text that finds the codec of a value that comes to a node, where it is not that of the last one."""
         n = node.index
         self._copied.add(n)
         exact = f", x{n}" if find == "encoded" else ""
@@ -294,6 +295,7 @@ class OperatorWriter:
         lines.append(f"{indent}{comment(f'into {node.called}', node)}")
         if traits.heartbeat is not None:
             call = self._call(f"beats{n}", traits.heartbeat.takes_context, at)
+            # A heartbeat moves event time everywhere, so it goes to all state partitions.
             nothing = "b''" if n in self._shuffled else "None"
             beat = self._unit(node, "beat", nothing, "''", f"{at.path} + number(part)")
             lines += [
@@ -314,7 +316,6 @@ class OperatorWriter:
         return lines
 
     def _unit(self, node: StageNode, key: str, value: str, tag: str, path: str | None) -> str:
-        """The text that gives a unit to a stage."""
         n = node.index
         if self._of_run and n not in self._shuffled:
             return columns(n, key, value, path)
@@ -331,7 +332,9 @@ class OperatorWriter:
 
     def _into_output(self, lines: list[str], node: OutputNode, at: ValuePlace) -> list[str]:
         n, value, indent = node.index, at.value, INDENT * at.depth
-        at.share.is_own(rests=True)
+        at.share.is_own(
+            rests=True
+        )  # counts as a taker, but bytes are made of the value: it needs no object of its own
         lines.append(f"{indent}{comment(f'to {node.name}', node)}")
         key = at.key or "None"
         if node.key is not None:

@@ -134,6 +134,7 @@ class Gatherer:
                 _restore(saved)
             return False
         begin = 0
+        # One of several inputs is at fault. Each is gathered alone, so that only that one fails; numbers never fall.
         for number, own in Counter(numbers).items():
             first, end = begin, begin + own
             each = made[begin:end], [number] * own, inputs, outputs
@@ -155,12 +156,13 @@ class Gatherer:
     ) -> EnvelopeRows:
         """What goes out, by input, and then by output in the order of its first payload."""
         rows = EnvelopeRows(numbers, *zip(*made, strict=True))
-        if len(set(numbers)) == len(numbers):  # one payload each
+        if len(set(numbers)) == len(numbers):  # one payload each: nothing to collect, nothing to sort
             return rows
         if len(set(zip(numbers, rows.outputs, rows.keys, groups or repeat(0), strict=False))) < len(numbers):
             rows = self._collected(rows, groups, inputs)
         if rows.outputs.count(rows.outputs[0]) == len(rows.outputs):
             return rows
+        # An input's envelopes of one output follow each other, since ordinals count them so.
         firsts: dict[tuple[int, int], int] = {}
         pairs = zip(rows.inputs, rows.outputs, strict=True)
         ranks = [firsts.setdefault(pair, row) for row, pair in enumerate(pairs)]
@@ -191,7 +193,6 @@ class Gatherer:
         return rows._replace(payloads=payloads).only(order)
 
     def _records(self, rows: EnvelopeRows, inputs: Inputs, saved: Saved) -> list[Output]:
-        """The records of all rows, in their order."""
         partitions = inputs.partitions(rows.inputs)
         if len(partitions) == 1 and rows.outputs.count(rows.outputs[0]) == len(rows.outputs):
             return self._of_one(self._targets[rows.outputs[0]], partitions[0], rows, inputs, saved)
@@ -208,7 +209,6 @@ class Gatherer:
     def _of_one(
         self, target: Target, tp: TopicIdPartition, rows: EnvelopeRows, inputs: Inputs, saved: Saved
     ) -> list[Output]:
-        """The records of one output, for inputs of one partition."""
         numbers, _, keys, types, payloads = rows
         at = inputs.at(numbers)
         places, lane_at = inputs.lanes(at)
@@ -225,11 +225,13 @@ class Gatherer:
 
             framed = run_frames(Run(inputs.columns, at, lanes, lane_at, partitions))
         written = [lanes[lane] for lane in lane_at]
+        # Fewer envelopes, no numpy, or a position that `run_frames` cannot place: the same bytes, one by one.
         if framed is None:
             framed = frames(
                 zip(written, inputs.sources(numbers), *_numbered(numbers), partitions, strict=True)
             )
         if target.plain:
+            # The envelope goes into headers and the payload is the value; None stays, for a deleted state.
             payloads = [payload and b"" for payload in payloads]
         values: Sequence[Any] = seal(lanes[0].template, framed, fields, types, payloads)
         times, headers = inputs.times_ms(at), _headers(target, numbers, inputs)
@@ -295,7 +297,6 @@ def _restore(saved: Saved) -> None:
 
 
 def _headers(target: Target, numbers: Sequence[int], inputs: Inputs) -> list[Headers | None]:
-    """What each record repeats of its input's headers."""
     headers = inputs.headers() if target.headers else None
     if headers is None:
         return [None] * len(numbers)
@@ -363,7 +364,9 @@ def _traced(
 def _check_sizes(target: Target, rows: EnvelopeRows, columns: tuple[Any, Any, Any], inputs: Inputs) -> None:
     """See that the topic accepts the sizes of all records: of their values, fields of keys, and headers."""
     values, fields, headers = columns
-    if not any(headers) and 2 * max(map(len, values)) <= target.largest:  # a key is in its envelope
+    if (
+        not any(headers) and 2 * max(map(len, values)) <= target.largest
+    ):  # the key is in its envelope, so both take at most twice that
         return
     for row, (value, field, own) in enumerate(zip(values, fields, headers, strict=True)):
         size = len(value or b"") + headers_size(own or [])

@@ -200,6 +200,7 @@ class Following:
             message = records.messages[number]
             key, offset = message.key(), message.offset()
             first = None if key is None else self._first.get(key)
+            # Sealed in the plan with its reason already: a redo keeps that reason.
             known = isinstance(records.failures.get(number), Exclusion)
             if offset in self._discarded or (self._failed and self._has_failed(records.origin(number))):
                 if not known:

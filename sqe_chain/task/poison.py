@@ -34,6 +34,7 @@ _ENCODING: Final = re.compile(r"\be(\d+)\((\w+)\)")
 """Where the text of operators encodes a value: node and variable."""
 _CAUSES: Final = 4
 """Errors of a chain of causes that are looked at: a user may have tied a knot."""
+# A frame here is not shown as the user's place, unless none of the user's own is there.
 _LIBRARIES: Final = tuple(
     {f"{path}/" for name, path in sysconfig.get_paths().items() if name in ("stdlib", "purelib", "platlib")}
 )
@@ -140,7 +141,6 @@ def _key_in(flow: CompiledFlow, error: BaseException) -> bytes | None:
 
 
 def _in_text(error: BaseException) -> Iterator[tuple[FrameType, int]]:
-    """The frames of the text of operators, and their lines."""
     return ((frame, line) for frame, line in _frames(error) if frame.f_code.co_filename.startswith(_TEXT))
 
 
@@ -148,11 +148,9 @@ def _encoded_at(flow: CompiledFlow, frame: FrameType, line: int) -> tuple[Node, 
     """The node whose value a line of the text encodes, and the name of its variable."""
     encoded = _ENCODING.search(frame.f_globals["__text__"].splitlines()[line - 1])
     # An error that is raised again has old frames, too.
-    return (
-        None
-        if encoded is None or int(encoded[1]) >= len(flow.nodes)
-        else (flow.nodes[int(encoded[1])], encoded[2])
-    )
+    if encoded is None or int(encoded[1]) >= len(flow.nodes):
+        return None
+    return flow.nodes[int(encoded[1])], encoded[2]
 
 
 def place_in_user_code(flow: CompiledFlow, error: BaseException) -> str:

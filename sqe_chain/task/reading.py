@@ -75,6 +75,7 @@ class Reading:
             if self._traces is not None:
                 self._traces.read(records, inputs.tp)
             yield from self._drain(inputs)
+        # Also raises where too much would be skipped, before any dead-letter record is given to be published.
         self.report.ends.append(inputs.finish())
         # A reader that has an output of a later input never counts the skipped one on this lane. So its record comes first.
         if inputs.letters:

@@ -135,6 +135,7 @@ class Records:
         Args:
             numbers: of each thing, the number of its record; those of one record follow each other.
         """
+        # Columns have the time of the envelope or record. Where a function of the user gave another one, they are wrong.
         apart = self.closely | self.given_ms.keys()
         given: Given = []
         for begin, end, is_apart in stretches(numbers, apart):
@@ -258,6 +259,7 @@ class Deciding:
             head = None if self._node.raw else self.head_of(records, number)
             return self.marks.has(head, message.offset(), stored_epoch(message.leader_epoch()))
         except EnvelopeError:
+            # Its lane cannot be read, so its place in the partition is all that there is to compare.
             return message.offset() <= self._undecodable_offset
 
     def decide(self, records: Records) -> int:
@@ -277,6 +279,7 @@ class Deciding:
                 number for number, message in enumerate(records.messages) if message.offset() in self._skipped
             }
             special = sorted(known.union(special))
+        # Stretches of ordinary records, each ended by a special one; the last one ends with the block.
         for end in (*special, len(records.messages)):
             if end > begin:
                 replays += self._decide_ordinary(records, records.block, begin, end)
@@ -290,6 +293,8 @@ class Deciding:
         if end - begin >= WORTHWHILE_RUN:
             from sqe_chain.envelope.runs import accept_run  # noqa: PLC0415 - needs numpy
 
+            # All of them or none: where one record of the run is not plainly new, marks are as before, and each
+            # decides alone.
             if accept_run(self.marks, block, begin, end):
                 self._take_run(records, block, begin, end)
                 return 0
@@ -337,6 +342,7 @@ class Deciding:
                     f"{self._tp.topic}[{self._tp.partition}]@{offset}: an envelope, or a chain in headers, on a topic "
                     "that was declared raw. Its chain would be lost. Declare the source without raw=True"
                 )
+            # Marks have known a released record since it was first read, and would take it for a replay.
             fresh = self._released or self.marks.accept_raw(offset, epoch)
         else:
             try:

@@ -31,6 +31,8 @@ Place = tuple[int, int, str, int]
 """State partition, stage index, topic, partition: units of one place follow each other."""
 
 
+# Between tasks a block is one `marshal` of its columns. What is carried is marshalled by itself within, because a stage
+# that asks for no origin never needs to read it.
 class ShuffledUnits(NamedTuple):
     """Units for one stage and state partition, of inputs of one partition, in the order (offset, path).
 
@@ -61,6 +63,7 @@ class ShuffledUnits(NamedTuple):
         if more:
             columns = zip(*(block[1:] for block in blocks), strict=True)
             first = cls._make([first.place, *(list(chain.from_iterable(parts)) for parts in columns)])
+        # Down to the values, so that the order does not depend on which task a block came from, or which came first.
         order = first.order
         if any(map(gt, order, order[1:])):
             return first.only(sorted(range(len(order)), key=order.__getitem__))
@@ -183,6 +186,7 @@ class Shuffle:
             addresses = tuple(
                 [address((key, None, "", b"", origin)) for key, origin in zip(keys, origins, strict=True)]
             )
+        # The memo only saves hashing. It is bounded, since keys may always be new.
         if len(known) >= _KNOWN_ADDRESSES:
             known.clear()
         for fresh in set(addresses).difference(known):
@@ -260,6 +264,7 @@ class ShuffledInputs:
         numbers = list(range(count))
         if len(set(units.offsets)) < count:
             firsts: dict[int, int] = {}
+            # Units of one input have one number, and so one origin object.
             numbers = [firsts.setdefault(offset, index) for index, offset in enumerate(units.offsets)]
         sources: list[Any] = [self] * count
         if any(units.causes):

@@ -236,6 +236,7 @@ class SourcePartition:
             TooManyExcluded: the poison policy would skip more than it may.
         """
         if self._skip_limit is not None:
+            # Before the marks leave this object: where the limit stops the flow, nothing was skipped.
             self._skip_limit.check(self.flow.name, self.excluded, self._end.records - self._end.replays)
         if self._collector.made:
             raise AssertionError(f"{self.tp}: outputs were left behind. Expected all of them to be gathered")
@@ -262,6 +263,7 @@ class SourcePartition:
             self._follow(records, self._following)
         self._gather(records)
         left_out: dict[int, Exception | Exclusion] = {**records.trial, **records.failures}
+        # In the order of offsets: plans list them so, and dead-letter records follow each other so.
         for number in sorted(left_out):
             self._exclude(records.origin(number), left_out[number])
         if not records.failures:
@@ -337,8 +339,10 @@ class SourcePartition:
     def _follow(self, records: Records, following: Following) -> None:
         """Let records wait behind those that have failed, also behind those whose outputs will be refused."""
         known = -1
+        # Each round may find more failures, which more records wait behind.
         while known < len(records.failures):  # bounded by the records of the block
             known = len(records.failures)
+            # A trial: outputs that a topic refuses fail their record, and then others may have to wait behind it.
             self._gather(records, keep=False)
             following.follow(records)
 

@@ -66,6 +66,7 @@ class PartitionTable(PartitionStates, StageTable):
         rows: dict[int, Rows] = {}
         untouched = self.untouched
         for row in sorted(self._changed):
+            # Settled rows were written by an earlier attempt at this plan: they hold what this batch makes of them.
             if untouched or not self.settled(row):
                 rows.setdefault(self.cell(row), []).append((row, self._known[row]))
         return rows
@@ -113,6 +114,7 @@ class StagePart:
         self._table = table
         # In the order of their places, when all of the batch are there; else as they come.
         self._ordered: list[UnitRun] | None = [] if takes_times(node) else None
+        # A kind that cannot take an input back never gets candidates; all others revert them.
         self._refuses = frozenset() if node.traits.reversible else task.candidates
         self._address, self._part_of = addressing(node.traits.spread, partitions)
         self._own: set[Any] = set()
@@ -163,6 +165,8 @@ class StagePart:
             return {}
         with self._named():
             if self._ordered is not None:
+                # By event time, now that all of the batch are there: so the result does not depend on which partition
+                # was read first.
                 run = by_places(UnitRun.joined(self._ordered))
                 self._ordered.clear()
                 for begin in range(0, len(run), _BLOCK):
@@ -191,6 +195,7 @@ class StagePart:
 
     def too_large(self, rows: Rows) -> str | None:
         """Why one of these rows cannot be written; None when all can: after the seal nothing may fail on data."""
+        # What is small fits into every store, so the store is asked for its limit only where something is large.
         large = [(key, state) for key, state in rows if len(key) + len(state or b"") > _ANY_ROW]
         if not large or self._node.stage_kind.sink is not None:
             return None

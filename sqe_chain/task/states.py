@@ -116,6 +116,7 @@ class CellStates:
         """
         transition = self._transition
         flow = transition.store_flow(self._stage)
+        # Header, states, header: where both are the same, no other run wrote between, and the states are of one moment.
         before, states, after = self._store.read(flow, self._stage, self._part, keys)
         for header in (before, after):
             stored = check_owner(header, transition.claim, self.where)
@@ -128,11 +129,14 @@ class CellStates:
         return states
 
     def _begin(self, stored: Header) -> None:
-        """Decide by the first header what is left to do."""
         transition, self._first = self._transition, stored
+        # This plan or a later one is there: a redo has nothing to do in this cell.
         if stored.number > transition.before_number:
             self.done = True
+        # As the plan before left it, which is the rule.
         elif stored.number == transition.before_number and stored.plan_id == transition.before_id:
+            # Begun and not ended: a killed attempt has written the keys up to the cursor. They are as after this
+            # batch.
             self.cursor = stored.cursor if stored.begun_id else None
         else:
             raise StoreInconsistent(

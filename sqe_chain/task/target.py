@@ -65,6 +65,8 @@ class Target:
         Raises:
             RepeatedPosition: outputs of this input, or of a later one on its lane, were made before.
         """
+        # Readers take a position at or before the last one of a lane for a replay, and would skip this output in
+        # silence.
         if offset <= lane.offset:
             raise RepeatedPosition(
                 f"output {self.name!r}: {tp.topic}[{tp.partition}]@{offset} gave more after what it or a later input had given was "
@@ -76,6 +78,7 @@ class Target:
 
     def key(self, key: bytes) -> tuple[int, bytes]:
         """The partition of a key, and its field in the envelope; remembered in `keys`."""
+        # Forgetting all costs a hash for each key again, but a hit costs no bookkeeping.
         if len(self.keys) >= _KNOWN_KEYS:
             self.keys.clear()
         known = self.keys[key] = partition_of(key, self.partitions), key_field(key)
@@ -120,6 +123,7 @@ class Target:
                 watermark_ms=self._watermark_ms,
             )
             written = self.lanes[lane] = WrittenLane(template)
+        # Before the first change: `_restore` takes the lane back if anything of this gathering fails.
         if written not in saved:
             saved[written] = written.offset, written.previous.copy()
         return written

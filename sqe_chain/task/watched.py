@@ -86,7 +86,6 @@ def _look(node: Node, function: Any, value_at: int, *arguments: Any) -> Any:  # 
 
 
 def _bytes_of(value: Any) -> bytes | None:  # noqa: ANN401 - any value
-    """None where there is nothing to compare."""
     try:
         return codec_for(type(value)).encode(value)
     except Exception as error:  # noqa: BLE001 - whatever a codec raises
