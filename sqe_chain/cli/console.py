@@ -12,6 +12,7 @@ from textwrap import indent
 from typing import Final, NoReturn
 
 import typer
+from rich.box import HEAVY_HEAD
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -128,13 +129,16 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> int
     """Print rows as a table, if there are any; returns their number.
 
     No word is cut or broken, so that places and names can be copied: a line may be longer than the terminal. Long texts are
-    wrapped between words on a terminal, and never elsewhere.
+    wrapped between words on a terminal, and never elsewhere or in a table of more than 1,000 rows.
 
     Args:
         headers: names of the columns.
         rows: their cells; those that are not `Text` are shown as their text, on one line.
     """
     cells = [[cell if isinstance(cell, Text) else Text(one_line(str(cell))) for cell in row] for row in rows]
+    if len(cells) > _MANY:
+        _write_table(headers, [[one_line(cell.plain) for cell in row] for row in cells])
+        return len(cells)
     table = Table()
     for number, header in enumerate(headers):
         texts = [header, *(row[number].plain for row in cells)]
@@ -145,6 +149,33 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> int
     if cells:
         OUT.print(table)
     return len(cells)
+
+
+_MANY: Final = 1_000
+"""Rows from which on a table is written without rich, which takes 0.2 ms for each row: 40 s for 200,000."""
+
+
+def _write_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Write a table as rich draws it where nothing is wrapped, in a hundredth of the time."""
+    box = HEAVY_HEAD.substitute(OUT.options)
+    columns = zip(headers, *rows, strict=True)
+    widths = [max(map(_width, column)) for column in columns]
+    padded = [width + 2 for width in widths]
+    head, *lines = [
+        [f" {text}{' ' * (width - _width(text))} " for text, width in zip(row, widths, strict=True)]
+        for row in (headers, *rows)
+    ]
+    OUT.file.write(f"{box.get_top(padded)}\n")
+    OUT.file.write(
+        f"{box.head_left}{box.head_vertical.join(head)}{box.head_right}\n{box.get_row(padded, 'head')}\n"
+    )
+    OUT.file.writelines(f"{box.mid_left}{box.mid_vertical.join(line)}{box.mid_right}\n" for line in lines)
+    OUT.file.write(f"{box.get_bottom(padded)}\n")
+    OUT.file.flush()
+
+
+def _width(text: str) -> int:
+    return len(text) if text.isascii() else cell_len(text)
 
 
 def as_json(data: bytes | None) -> object:

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from sqe_chain.cli import console
 from sqe_chain.cli.console import print_table
 
 PLACE = "plant-one.fastenings[3]@123456789"
@@ -41,6 +42,30 @@ def test_without_a_terminal_each_row_is_one_line(monkeypatch: pytest.MonkeyPatch
     (line,) = (line for line in printed(io.StringIO(), monkeypatch).splitlines() if PLACE in line)
     assert ERROR in line
     assert TEXT in line
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_table_of_many_rows_looks_as_rich_draws_it(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        (
+            f"t[{number}]@{number * 7_919}",
+            "\N{CJK UNIFIED IDEOGRAPH-65E5}x" * (number % 3),
+            "a\x1b b " * (number % 4),
+        )
+        for number in range(30)
+    ]
+
+    def drawn() -> str:
+        written = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding, "backslashreplace"))
+        assert print_table(("place", "name", "a long head"), rows) == len(rows)
+        sys.stdout.flush()
+        return written.getvalue().decode(encoding)
+
+    by_rich = drawn()
+    monkeypatch.setattr(console, "_MANY", 29)
+    assert drawn() == by_rich
+    assert len(by_rich.splitlines()) == len(rows) + 4
 
 
 @pytest.mark.parametrize("statement", ["OUT.print('x' * 2_000)", "print_json('x' * 2_000)"])
