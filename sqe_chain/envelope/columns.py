@@ -35,6 +35,7 @@ _LONGEST_TIME = 7
 """Bytes of a time of 48 bits; in the last one 6 of them."""
 _LAST_OF_TIME = 0x40
 _MORE = 0x80
+# Three steps for 8 bytes, instead of a loop over 7 digits of each number.
 _CLOSER = (
     (0x007F007F007F007F, 0x7F007F007F007F00, 1),
     (0x00003FFF00003FFF, 0x3FFF00003FFF0000, 2),
@@ -91,6 +92,7 @@ class Columns:
         ordinary = np.fromiter(map(crc32, kept), np.uint32, count) == RESIDUE
         ordinary &= sizes >= _SHORTEST
         ordinary &= self._equal(self.start, PREFIX)
+        # Found while walking: what the columns cannot hold, so that `ordinary` must not be believed.
         self._strange = np.zeros(count, np.bool_)
         self._none = np.zeros(count, np.int64)
         chain, size = self._field(_CHAIN)
@@ -142,6 +144,8 @@ class Columns:
         epoch, offset = self.rows(self.position, 4).view(">u4"), self.rows(self.position + 4, 8).view(">u8")
         ordinal = self.rows(self.position + size - ORDINAL_LENGTH, 4).view(">u4")
         of = self.rows(self.chain_end - OF_LENGTH + 1, 4).view("<u4")
+        # The same bounds as `check_values`. Where a message is not republished these bytes are anything, and do not
+        # count.
         sound = (rest == 0) & (links >= 1) & (links <= MAX_LINKS)
         sound &= (epoch <= _LAST_EPOCH) & (offset < 1 << 63) & (ordinal < of)
         sound &= self._bytes.take(self.chain_end - OF_LENGTH, mode="clip") == OF_TAG

@@ -68,6 +68,7 @@ _LAST_ROOT: Final = root_position(MAX_EPOCH, MAX_OFFSET)
 _SIGN_BIT: Final = 0x80
 _OFFSET_SIGN: Final = 4
 """Where the offset begins in a position; its first bit is never set."""
+# A root alone has no position in its envelope, so the shortest has one ordinal.
 _POSITION_LENGTHS: Final = frozenset(
     ROOT_LENGTH + ORDINAL_LENGTH * links for links in range(1, MAX_LINKS + 1)
 )
@@ -102,6 +103,7 @@ def open_head(value: bytes | None) -> EnvelopeHead:
         EmptyValue, NotAnEnvelope, TruncatedEnvelope, TrailingBytes, WrongChecksum: before parsing.
         MalformedField: it does not parse, or a field repeats.
     """
+    # Cheapest first: each message of every flow passes here. What is wrong, only `diagnose` finds out.
     if value is None or value[:5] != PREFIX or value[-5] != CHECKSUM_TAG or crc32(value) != RESIDUE:
         raise diagnose(value) or MalformedField("the last field is not the checksum")
     body = value[:-_SEAL]
@@ -257,7 +259,6 @@ def _malformed(head: EnvelopeHead) -> EnvelopeError:
 
 
 def _wrong_length(length: int) -> EnvelopeError:
-    """The error for a position of this length."""
     links, rest = divmod(length - ROOT_LENGTH, ORDINAL_LENGTH)
     if links > MAX_LINKS and not rest:
         return ChainTooLong(
@@ -269,7 +270,6 @@ def _wrong_length(length: int) -> EnvelopeError:
 
 
 def _incoherent(head: EnvelopeHead) -> EnvelopeError:
-    """The error for fields that contradict each other."""
     if head.position and head.event_id:
         return InconsistentEnvelope(
             "a republished envelope carries an event id: lane and position are its id"

@@ -325,6 +325,7 @@ class PartitionMarks:
             self._add(head.lane, counted.position, counted.of, offset, chain)
             return False
         excused = head.previous > counted.position and self._check_gap(None, head, offset)
+        # The excuse is remembered where the lane is: it has only one.
         self._add(head.lane, position, of, offset, chain).excused = excused
         return True
 

@@ -104,6 +104,7 @@ def run_frames(run: Run) -> Frames | None:
         ChainTooLong: an input has 32 links already.
     """
     times = run.inputs.times_ms[run.indexes].astype(np.uint64)
+    # One number for each envelope: size of its chain, of its position (at most 140, a byte), and digits of its time.
     shapes = (run.inputs.chain_sizes[run.indexes] << 16) + (run.inputs.position_sizes[run.indexes] << 8)
     shapes += np.searchsorted(_LIMITS, times, "right")
     if (shapes == shapes[0]).all():
@@ -120,6 +121,7 @@ def _of_shapes(run: Run, times: Lanes, shapes: Ints) -> Frames | None:
     parts = [np.flatnonzero(shapes == kind) for kind in kinds]
     each = [framed for rows in parts if (framed := _alike(run.only(rows), times[rows])) is not None]
     slots = [slot for framed in each for slot in framed.last]
+    # A slot in two shapes: `previous` of one would have to name what the other has written.
     if len(each) < len(parts) or len(set(slots)) < len(slots):
         return None
     places = np.concatenate(parts).argsort().tolist()
@@ -184,6 +186,7 @@ def _alike(run: Run, times: Lanes) -> _Framed | None:
     rows.put(len(end) - root_size, f"V{size}", own.rows("V"))
     rows.put(-size, f"V{size}", previous)
     ends, cut = rows.to_list(), rows.width - len(mark) - size
+    # The first envelope of a slot follows what the lane had before, or nothing: then the field is absent.
     for row, field in firsts.items():
         ends[row] = ends[row][:cut] + field
     return _Framed(starts.to_list(), ends, run, last)
@@ -198,6 +201,7 @@ def _previous(
     """
     kind = f"V{positions.itemsize}"
     few = run.slots.max() < 1 << 16  # then numpy sorts by radix
+    # Stable: the envelopes of one slot stay in the order in which they are written.
     order = (run.slots.astype(np.uint16) if few else run.slots).argsort(kind="stable")
     slots, ordered = run.slots[order], positions[order]
     changes = slots[1:] != slots[:-1]

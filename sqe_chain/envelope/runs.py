@@ -52,12 +52,14 @@ def _accept_envelopes(marks: PartitionMarks, block: EnvelopeBlock, begin: int, e
     if len(known) < len(known_marks):
         return False
     positions = columns.rows(columns.position[order], size, "S") if size else block.roots(order.tolist())
+    # Of each message, what came before it on its lane; for the first one of a lane, that is the mark.
     before = np.roll(positions, 1)
     before[firsts] = [mark.position for mark in known]
     if not (positions > before).all():
         return False
     if size and not _witnesses_agree(columns, order, (positions, before), firsts, known):
         return False
+    # Every check is behind us: from here on nothing fails, so marks move together or not at all.
     for mark, last in zip(known, order[np.append(firsts[1:], len(order)) - 1].tolist(), strict=True):
         mark.position, mark.offset = block.position(last), block.messages[last].offset()
         mark.head = block.head(last)
@@ -92,10 +94,13 @@ def _witnesses_agree(
         return False
     stem = size - ORDINAL_LENGTH
     own, other = (rows.view(np.uint8).reshape(-1, size)[:, :stem] for rows in (positions, before))
-    siblings = np.flatnonzero(own[:, -1] == other[:, -1])  # few; then look closer
+    siblings = np.flatnonzero(
+        own[:, -1] == other[:, -1]
+    )  # few have the same last byte of the stem; then look closer
     siblings = siblings[(own[siblings] == other[siblings]).all(axis=1)]
     if not siblings.size:
         return True
+    # `of` ends the chain, after its tag: see `last_of`.
     of = columns.rows(columns.chain_end[order] - _OF_SIZE, _OF_SIZE).view("<u4")
     of_before = np.roll(of, 1)
     of_before[firsts] = [mark.of for mark in marks]

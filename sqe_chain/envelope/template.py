@@ -5,7 +5,12 @@ link, lane and type stay the same. So they are cached, and only what changes is 
 The result is byte for byte what protobuf writes (a property test compares them).
 
 A *frame* is what an envelope holds apart from key, type, payloads and checksum. `frames` makes one after the other,
-`sqe_chain.envelope.run_template` makes those of a block at once. Then `seal` makes envelopes of them.
+`sqe_chain.envelope.run_template` makes those of a block at once. Then `seal` makes envelopes of them:
+
+    magic  chain of the input, own link  time | key  type  payloads | lane  position  previous | deleted  watermark  checksum
+    ---------------- start -----------------                          --------- end ----------
+
+The own link ends with its ordinal and `of`. Of the envelopes of one input, starts differ there alone.
 """
 
 from __future__ import annotations
@@ -43,6 +48,7 @@ Frames = tuple[list[bytes], list[bytes]]
 LINK_COUNTS: Final = Struct("<BIBI")
 """Ordinal and `of`, which end the link, each after its tag."""
 _ORDINAL: Final = Struct(">I")
+# Nearly every input gives a handful of envelopes; these ends are packed once, at import.
 _FEW: Final = 33
 _ORDINALS: Final = tuple(_ORDINAL.pack(ordinal) for ordinal in range(_FEW))
 
@@ -54,6 +60,7 @@ def link_counts(ordinal: int, of: int) -> bytes:
 
 _COUNTS: Final = tuple(tuple(link_counts(ordinal, of) for ordinal in range(of)) for of in range(_FEW))
 """The packed end of the link, for up to 32 envelopes: `_COUNTS[of][ordinal]`."""
+# Sizes of longer payloads hardly come again, and would only fill the memo.
 _SHORT: Final = 4096
 _join: Final = b"".join
 
@@ -273,7 +280,7 @@ def frames(rows: Iterable[tuple[WrittenLane, Source, int, int, int]]) -> Frames:
     known: Source | None = None
     place = time = end = mark = b""
     for lane, source, ordinal, of, partition in rows:
-        if source is not known:
+        if source is not known:  # identity: callers give the same object for all that one input gave
             known = source
             place, time, end, mark = lane.template.frame(*source)
         if of < _FEW and ordinal < of:

@@ -1,5 +1,13 @@
 """The envelope's bytes: checks that need no parsing, and the diagnosis of damaged ones.
 
+An envelope, tag by tag, in the order of its bytes:
+
+    0d magic       20 time    3a payload    51 lane        6a deleted
+    12 chain       2a key     40 size       5a position    70 watermark
+    1a event id    32 type    4a more       62 previous    7d CRC-32 of all before it
+
+A republished one has a chain and no event id, one of the origin has an event id, and neither chain, lane nor position.
+
 `sqe_chain.envelope.head` checks the first and last bytes and the checksum of every message. Only if one of
 them is wrong does it call `diagnose`, which walks the fields to find out what is wrong.
 """
@@ -30,6 +38,7 @@ RESIDUE: Final = 0x2144DF1C
 CHECKSUM: Final = Struct("<I")
 _MORE: Final = 9
 _MAX_VARINT: Final = 10
+# Negative, so that its three low bits are 6, which is no wire type, and it is below every length.
 _NO_VARINT: Final = -2
 """What is longer than any number; as a tag it has no number and no wire type."""
 _SEVEN_BITS: Final = 0x7F
@@ -172,6 +181,8 @@ def check_once(value: bytes) -> None:
     Raises:
         MalformedField: names the field and where it begins.
     """
+    # Groups are of no version of the format. Within one protobuf drops everything, so nothing there counts as
+    # repeated.
     index, groups, seen = 0, 0, set[int]()
     while index < len(value):
         number, end = next_field(value, index)
