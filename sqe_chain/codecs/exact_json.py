@@ -23,6 +23,7 @@ has_offset: Final = re.compile(
     rb'[T"][0-2][0-9]:[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?[+-][0-9]{2}:[0-9]{2}"'
 ).search
 """What may have been a time with an offset that is not whole minutes, among values of any type."""
+# Every whole number of up to 15 digits is a float; 2**53 has 16.
 _LONG: Final = re.compile(rb"(?:[\[:, \t\n]|^)-?[0-9]{16}").search
 """What may be a whole number that no float is."""
 DEEPEST: Final = 200
@@ -138,7 +139,6 @@ def _check(info: Info, data: Any, path: str, *, whole_numbers: bool) -> None:  #
 
 
 def _parts(info: Info, data: Any, path: str) -> Iterable[tuple[Info, Any, str]]:  # noqa: ANN401 - as above
-    """The parts of a value, each with its description."""
     if isinstance(info, mi.UnionType):
         # What a union takes as text or as an int is not a time or a float.
         plain = {str: mi.StrType, int: mi.IntType}.get(type(data))

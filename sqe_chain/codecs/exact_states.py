@@ -113,6 +113,7 @@ def find_changes(value: object, read: object) -> Iterator[str]:
 
 def _write_settle(info: Info, v: str, above: tuple[type, ...], scope: dict[str, Any]) -> list[str]:
     """The lines for the fields of a struct or dataclass, and of those in its fields."""
+    # A class within itself ends here: text has no loops. `check` refuses an int that is left there.
     if not isinstance(info, RECORDS) or is_frozen(info.cls) or info.cls in above:
         return []
     lines: list[str] = []
@@ -188,6 +189,7 @@ class _CheckWriter:
 
     def record(self, info: Info) -> str:
         """A function for a struct or dataclass, so that it may refer to itself."""
+        # Its name is known before its text is made: a field may hold the same class again.
         cls, name = info.cls, self._known.setdefault(info.cls, f"check_{len(self._known)}")
         config = getattr(cls, "__struct_config__", None)
         own = "" if config or hasattr(cls, "__slots__") else f" and len(v.__dict__) == {len(info.fields)}"

@@ -80,7 +80,6 @@ def _of_field(before: FieldShape | None, field: FieldShape, pairs: list[Names]) 
 
 
 def _subject(fields: list[str]) -> str:
-    """The names of fields, with the verb."""
     names = ", ".join(map(repr, fields))
     return f"field {names} is" if len(fields) == 1 else f"fields {names} are"
 
@@ -133,7 +132,6 @@ def _all_of(values: list[str], now: str) -> bool:
 
 
 def _kind_of(value: str) -> str:
-    """The kind of a value in JSON."""
     named = {"null": "none", "true": "bool", "false": "bool"}.get(value)
     if named is not None or value.startswith('"'):
         return named or "str"

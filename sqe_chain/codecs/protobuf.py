@@ -165,6 +165,7 @@ def _encoder(python_type: type[Message]) -> Callable[[Any], bytes]:
 
 def _has_order(descriptor: Any, seen: set[str]) -> bool:  # noqa: ANN401 - two kinds of descriptor
     """Whether neither a message type nor any type inside it holds maps, or extensions that may hold one."""
+    # Seen, so looked at above: a type that holds itself adds nothing new.
     if descriptor.full_name in seen:
         return True
     seen.add(descriptor.full_name)

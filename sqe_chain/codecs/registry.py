@@ -48,6 +48,7 @@ def register(codec: type[Codec[Any]]) -> type[Codec[Any]]:
             f"there is already a codec {codec.name!r}; give {codec.__name__} another name"
         )
     _registered[codec.name] = codec
+    # A type may have gone to another codec, before this one was known.
     _default.cache_clear()
     return codec
 
@@ -199,6 +200,7 @@ def codec_of_tag(tag: str) -> Codec[Any]:
         return Protobuf(message_factory.GetMessageClass(message))
     module, _, qualname = rest.partition(":")
     qualname, of_state, state = qualname.partition("[")
+    # Their classes are made of a description, so no process can import them.
     if (module, qualname) == (Aggregates.__module__, Aggregates.__qualname__):
         return codec_for(aggregates_in(state[:-1]))
     python_type: Any = _shipped.get(tag)

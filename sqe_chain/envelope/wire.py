@@ -2,11 +2,11 @@
 
 An envelope, tag by tag, in the order of its bytes:
 
-    0d magic       20 time    3a payload    51 lane        6a deleted
-    12 chain       2a key     40 size       5a position    70 watermark
-    1a event id    32 type    4a more       62 previous    7d CRC-32 of all before it
+    0d:magic       20:time    3a:payload    51:lane        6a:deleted
+    12:chain       2a:key     40:size       5a:position    70:watermark
+    1a:event-id    32:type    4a:more       62:previous    7d:checksum
 
-A republished one has a chain and no event id, one of the origin has an event id, and neither chain, lane nor position.
+The checksum is the CRC-32 of all before its four bytes. A republished envelope has chain, lane and position, one of the origin has an event id instead.
 
 `sqe_chain.envelope.head` checks the first and last bytes and the checksum of every message. Only if one of
 them is wrong does it call `diagnose`, which walks the fields to find out what is wrong.

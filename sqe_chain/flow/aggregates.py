@@ -199,7 +199,6 @@ class AggregateSteps(StreamPart[Value]):
 
 
 def _kind(parts: Folding, timed: Mapping[str, Any], placed: Mapping[str, object], where: str) -> StageKind:
-    """The kind of stage, with timers or without."""
     heartbeat, guard, on_timer = timed["heartbeat"], timed["guard"], parts.own.get("on_timer")
     if on_timer is None and timed["expire_after_ms"] is None:
         for setting, is_set in (("heartbeat", heartbeat is not None), ("guard", guard != STANDARD)):

@@ -167,6 +167,7 @@ class CompiledFlow:
             "reversible": all(trait.reversible for trait in traits),
             "fits_in_place": bool(stages) and not any(trait.heartbeat for trait in traits),
         }
+        # Frozen from here on. Written past `__setattr__`, which a frozen dataclass refuses.
         vars(self).update(known)
 
     def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:

@@ -111,6 +111,7 @@ def _takers_by_type(flow: CompiledFlow, giver: Node) -> Iterator[Node]:
             pending += flow.children[node.index]
         else:
             ends.append(node)
+    # Several takers each get an object of their own, which a codec makes; a single one gets the value itself.
     shared = isinstance(giver, ChangesNode) or len(ends) > 1
     for node in after if isinstance(giver, ChangesNode) else ends:
         if isinstance(node, OutputNode):
@@ -131,6 +132,7 @@ def _check_static(flow: CompiledFlow, source: SourceNode) -> None:
         for child in flow.children[node.index]:
             if not isinstance(child, OutputNode | StageNode):
                 reached.append(child)
+            # The second parent of a join is the table.
             elif not _is_static(child) or child.parents[1:] != (node.index,):
                 raise FlowError(
                     f"{child.declared_at}: source {source.name!r} is read as a static table, so its messages have no times, and "

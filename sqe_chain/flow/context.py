@@ -84,6 +84,8 @@ class Origin(_OriginFields):
     """
 
     __slots__ = ()
+    # Of the class, so that a tuple without slots has it. `Due` has no `__slots__`: an object of it has a value of its
+    # own.
     cause: str | None = None
     """What has caused the units, where no input has: see `Due`."""
 
@@ -181,9 +183,11 @@ class Due(Origin):
     """
 
     def __new__(cls, origin: Origin) -> Self:
+        # A tuple of the nine fields already; the generated `__new__` would ask for each by itself.
         return tuple.__new__(cls, origin)
 
 
+# A unit that comes out of a shuffle needs one, and a task has few input partitions.
 _place: Final = lru_cache(4_096)(TopicIdPartition)
 new_origin: Callable[
     [tuple[TopicIdPartition, int, int, int, bytes, EnvelopeHead | None, Message | None, Carried | None, int]],

@@ -110,7 +110,7 @@ def step(value: Any, name: str, optional: bool) -> Any:  # noqa: ANN401, FBT001 
     if value is None:
         return None
     if isinstance(value, Mapping):
-        held = value.get(name, step)
+        held = value.get(name, step)  # `step` itself means "no such field": no value holds this function
     elif isinstance(value, Message):
         descriptor = value.DESCRIPTOR.fields_by_name.get(name)
         if descriptor is not None and descriptor.has_presence and not value.HasField(name):

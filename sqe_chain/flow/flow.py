@@ -283,7 +283,6 @@ class Flow(Topology):
         return Stream(self, node)
 
     def _topics(self, topics: object, where: str) -> tuple[str, ...]:
-        """The topics of a source, checked."""
         if not isinstance(topics, Iterable):
             raise FlowError(f"{where}: topics={topics!r}; must be the name of a topic, or several names")
         names = (topics,) if isinstance(topics, str) else tuple(topics)

@@ -24,6 +24,7 @@ Declared = Mapping[str, "Aggregation"]
 
 _SCALARS: Final[Mapping[type | None, Scalar]] = {int: "int", float: "float", str: "str", bool: "bool"}
 
+# Python's default limit (`sys.int_info.default_max_str_digits`): it refuses to write or read longer ones as text.
 _DIGITS: Final = 4_300
 LIMIT: Final = 10**_DIGITS
 """Sums stay below it, since Python writes no longer int as text. For such a state no single input would be to blame."""
@@ -129,7 +130,6 @@ def _is_finite(number: float) -> bool:
 
 
 def _objection(number: float) -> str:
-    """Why a number cannot be stored."""
     return (
         f"it has more than {_DIGITS} digits"
         if number.__class__ is int
@@ -226,6 +226,7 @@ def _fold_of_class(stage: str, aggregations: Declared, python_type: type) -> Use
         raise PoisonError(text_of(error)) from error
 
 
+# Each text computes first and assigns last. A value that is refused leaves its aggregate as it was.
 _TEXTS: Final[Mapping[str, str]] = {
     "count all": """\
 {kept} += 1

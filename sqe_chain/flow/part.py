@@ -55,7 +55,6 @@ class StreamPart(Generic[Value]):
         view: ViewKind | None = None,
         others: Sequence[Node] = (),
     ) -> StageNode:
-        """Declare a stage of any kind."""
         self._check_stage(name, where)
         check_int("buckets", buckets, 1, MAX_BUCKETS, where)
         check_choice("view", view, ("json", "hash", None), where)

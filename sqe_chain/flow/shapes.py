@@ -167,6 +167,7 @@ def _statements(code: types.CodeType) -> Iterator[tuple[int, list[dis.Instructio
     """Instructions up to each that stores a name or returns, with the line of that."""
     steps: list[dis.Instruction] = []
     for step in dis.get_instructions(code):
+        # It only widens the argument of the next instruction, which `dis` has put together already.
         if step.opname == "EXTENDED_ARG":
             continue
         steps.append(step)
@@ -184,9 +185,8 @@ def _rebinds(steps: list[dis.Instruction], name: str, state: type | None) -> boo
     if name not in stored or len(steps) < 2:  # noqa: PLR2004 - what is stored, and the store
         return False
     made = steps[-2]
-    if made.opname == "BINARY_OP" and made.argrepr.endswith(
-        "="
-    ):  # x += y keeps the object if its type has that method
+    if made.opname == "BINARY_OP" and made.argrepr.endswith("="):
+        # x += y keeps the object if its type has that method.
         return state is not None and not hasattr(state, _IN_PLACE.get(made.argrepr, ""))
     read = made.opname in ("LOAD_ATTR", "BINARY_SUBSCR") or made.argrepr == "[]"
     return not read and not any(

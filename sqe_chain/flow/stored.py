@@ -8,9 +8,9 @@ from sqe_chain.errors import ChangedType, text_of
 from sqe_chain.errors.outage import raise_outage
 
 _LONGEST_NAME: Final = 60
+"""Bytes of a key that a text names."""
 HEXADECIMAL: Final = "0x"
 """What a key begins with that is given as hexadecimal digits."""
-"""Bytes of a key that a text names."""
 
 
 class Span(NamedTuple):

@@ -84,6 +84,7 @@ class KeyTimers:
                 f"{MAX_TIMESTAMP_MS}, such as context.timestamp_ms + 60_000"
             )
         timers[self._checked(name)] = at_ms
+        # The stage counts these: timers that set each other for a time that is reached would fire without end.
         if at_ms <= self._reached.get(clock, -1):
             self.went_back = True
 

@@ -31,6 +31,8 @@ def number(value: int) -> bytes:
 
 def pack_key_and_id(key: bytes | None, identity: bytes | None) -> bytes:
     """A unit's key, where ids decide its state partition: its own and the id."""
+    # Version 2 of the format. Later ones mark objects that are referenced more than once, so equal pairs could have
+    # different bytes. These bytes are a key.
     return marshal.dumps((key, identity), 2)
 
 

@@ -77,11 +77,18 @@ class Aggregate(StageWork):
     kind: AggregateKind
     task: StageTask
     entries: dict[bytes, LiveState | None] = field(default_factory=dict)
+    # What makes of a state what decoding would make of it, after each fold; None: there is nothing to do.
     _settle: Callable[[Any], None] | None = field(init=False)
     _maker: str = field(init=False)
+    # The input whose units come now, and one whose other units are skipped because it has failed. Only
+    # `_fold_with_care` sets them.
     _input: Origin | None = None
     _failing: Origin | None = None
+    # Key -> its state, origin and deletion from before `_input`. Invariant: it has exactly the keys that `_input` has
+    # changed.
     _kept: dict[bytes, tuple[bytes, Origin | None, bool]] = field(default_factory=dict)
+    # The last runs of `_fold_run`, oldest first: each with key -> index of its last unit. Their keys have no origin
+    # yet.
     _recent: deque[tuple[UnitRun, dict[bytes, int]]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
@@ -120,6 +127,7 @@ class Aggregate(StageWork):
         entries, paths, task = self.entries, run.paths, self.task
         if task.applies is not None:
             task.applies(run)
+        # A number is enough where the caller knows the run, or nobody takes what is given; then no origin is made.
         numbered = task.applies is not None or task.emit is None
         fold: Any = self.kind.fold.function
         settle = self._settle
@@ -263,5 +271,6 @@ class Aggregate(StageWork):
             entry = self.entries[key]
             if entry is None:
                 raise AssertionError("only a key that was folded can be reverted")
+            # From bytes: an object that was kept would have been changed by the fold, too.
             entry.state = self.kind.states.decode(state)
             entry.origin, entry.deleted = origin, deleted

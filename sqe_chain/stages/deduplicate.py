@@ -104,6 +104,8 @@ class Deduplicate(RememberingStage[Forwarded]):
         check_choice("compat", compat, ("kip655", None), type(self).__name__)
         self._interval_ms = interval_ms
         self._by_offset = compat is not None
+        # Twice: a record that is not late may lie an interval before stream time, and its duplicate an interval
+        # before that.
         self._kept_ms = interval_ms if self._by_offset else 2 * interval_ms
         super().__init__(
             table,

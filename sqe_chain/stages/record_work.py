@@ -132,9 +132,8 @@ class RecordKind(StageKind, Generic[Stage]):
         try:  # a stage checks its own settings
             self.stage(MemoryTable(), RecordFunctions("", 0), None)
         except (FlowError, TypeError) as error:
-            name, _, text = str(error).partition(
-                ": "
-            )  # a stage names its class, where no declaration is at hand
+            # A stage names its class, where no declaration is at hand.
+            name, _, text = str(error).partition(": ")
             own = bool(text) and name.isidentifier() and name[:1].isupper()
             raise FlowError(f"{where}: {text if own else error}") from error
 
@@ -159,6 +158,7 @@ class RecordWork(StageWork):
     def __init__(self, kind: RecordKind[Any], task: StageTask) -> None:
         self._kind = kind
         self._task = task
+        # Operators after the stage are user code. Guarded, what they raise is known from an error of the store.
         self._emit, self._drop = (push and guarded(push) for push in (task.emit, task.drop))
         self._stage = kind.stage(task.table, RecordFunctions(task.name, task.now_ms), task.now_ms)
         traits = kind.traits
@@ -168,8 +168,12 @@ class RecordWork(StageWork):
             traits.gives_outputs,
         )
         self._late = getattr(kind, "late", "drop")
+        # The input that has failed: its other units are skipped. Invariant: units of one input follow each other.
         self._failing: Origin | None = None
+        # What windows and timers gave and operators refused, until `_report_due`: it is reported outside of what
+        # blames a record.
         self._due_failures: list[tuple[Origin, Exception, bytes | None]] = []
+        # Lane -> its root topic, id and partition: all messages of a lane have the same, and parsing a chain is slow.
         self._roots: dict[int, tuple[str, bytes, int]] = {}
         if task.closing is not None and traits.windowed:
             # The guard of the inputs has believed this time. The stage's own one must not refuse what other stages give at it.
@@ -353,12 +357,10 @@ class RunWork(RecordWork):
         self._loaded: set[bytes | None] = {None}
 
     def _load(self, run: UnitRun) -> None:
-        """Load the rows of keys that were not met before."""
         fresh = set(run.keys).difference(self._loaded)
         self._loaded |= fresh
         self._task.table.load([self.rows + key for key in fresh if len(key) <= LONGEST_KEY])
 
     def _stop(self, run: UnitRun, index: int, error: Exception) -> NoReturn:
-        """Stop at the unit for which user code has failed."""
         self._task.failed(run.origin(index), error, run.keys[index])
         raise AssertionError("poison stops this flow") from error

@@ -168,6 +168,7 @@ class SqeReplays:
 
     def _move(self, mark: SqeMark, key: SqeKey, record: Record) -> None:
         mark.offset = key.offset
+        # Another source offset: what passed of the one before cannot be its sibling.
         mark.root = 0
         del mark.passed[:]
         if record.spot.position and not self._exact:
@@ -194,6 +195,7 @@ class SqeReplays:
 
     def _age(self, row: bytes, now_ms: int) -> None:
         marks = self._rows[row]
+        # Once a batch, with the batch's clock: a redo stamps the same.
         for source in self._accepted.get(row, ()):
             marks[source].accepted_ms = now_ms
         expired = [source for source, mark in marks.items() if self._expired(mark.accepted_ms, now_ms)]

@@ -169,7 +169,6 @@ class StaleSequences:
         self._rows.write()
 
     def _decide(self, seen: _Seen, epoch: int, sequence: int, record: Record) -> Verdict:
-        """Judge a number, and note it if the record is forwarded."""
         if epoch < seen.epoch and not seen.fresh:
             return dropped(Reason.STALE, f"epoch {epoch}, but {seen.epoch} has begun")
         begins = seen.fresh or epoch > seen.epoch
@@ -186,7 +185,6 @@ class StaleSequences:
         )
 
     def _not_ahead(self, seen: _Seen, sequence: int, record: Record) -> Verdict:
-        """Judge a number that is not greater than the highest."""
         # Before the window: a sibling carries a number that was seen, so the bits would call it a duplicate.
         same = sequence == seen.last
         if same and not self._exact and is_sibling(record, seen.passed):
@@ -234,6 +232,7 @@ class StaleSequences:
         if content is None:
             return _Seen()
         mark = SequenceMark.FromString(content)
+        # Bit 0 is the highest number itself. A row that was written without a window has no bits.
         bits = int.from_bytes(mark.seen, "little") | 1
         known = max(mark.window, 1)
         if known < self._window:
