@@ -17,6 +17,7 @@ from sqe_chain.flow.nodes import Carrier
 from sqe_chain.operations.failed_in_plans import FailedInPlans
 from sqe_chain.plans.settings import Settings
 from sqe_chain.testing import Rehearsal
+from tests.support.environments import environment_of
 
 
 class Fastening(msgspec.Struct):
@@ -149,7 +150,7 @@ def test_a_dead_letter_record_keeps_the_chain_of_its_headers_and_comes_back() ->
     downstream.run_until_caught_up()
     assert len(downstream.log.records("checked.dead-letters")) == 3
     broken[0] = False
-    FailedInPlans(downstream._environment(None)).release()
+    FailedInPlans(environment_of(downstream)).release()
     downstream.service = None
     downstream.run_until_caught_up()
     assert downstream.states("per-robot") == {b"r": Total(3, 3)}

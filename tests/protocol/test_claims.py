@@ -16,6 +16,7 @@ from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.claim import claim, release, stamp
 from sqe_chain.task.states import Claim
 from sqe_chain.testing import Rehearsal
+from tests.support.environments import environment_of
 from tests.support.word_flows import word, words_by_first_letter
 
 
@@ -62,7 +63,7 @@ def test_commits_are_read_before_the_home_record() -> None:
     flow = Flow("notes", state_partitions=2)
     words_by_first_letter(flow)
     rehearsal = Rehearsal(flow)
-    env = rehearsal._environment(None)
+    env = environment_of(rehearsal)
 
     def another_run_begins() -> Mapping[TopicPartition, Commit]:
         rehearsal.feed("words", word("ant"))
@@ -109,7 +110,7 @@ def test_epochs_of_headers_count_where_a_rebuild_has_left_them_too() -> None:
     (header,) = store.headers(again, "letters", [1])
     assert header is not None
     store.write(again, "letters", 1, header, replace(header, epoch=70), ())
-    env = found._environment(None)
+    env = environment_of(found)
     mine, _ = claim(env, dict)
     assert mine.epoch == 71
 

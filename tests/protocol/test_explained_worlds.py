@@ -16,6 +16,7 @@ from sqe_chain.ext.explain.trace import trace
 from sqe_chain.flow.stored import StoredState
 from tests.lab.simulator.run import Simulation
 from tests.lab.simulator.schedule_generator import drawn
+from tests.support.environments import environment_of
 
 SEEDS = range(0, 60, 5)
 
@@ -32,7 +33,7 @@ def test_every_key_is_explained(seed: int) -> None:
     simulation = Simulation(schedule)
     simulation.run()
     for service in simulation.services.values():
-        env = service._environment(None)
+        env = environment_of(service)
         try:
             stages = audited_stages(env, ())
         except ConfigurationError:

@@ -23,53 +23,10 @@ from sqe_chain.operations.failed_in_plans import FailedInPlans
 from sqe_chain.plans.settings import Settings
 from sqe_chain.stages import Tumbling, WindowResult
 from sqe_chain.testing import Rehearsal
-from sqe_chain.testing.faults import Crash
 from tests.support.dead_letter_world import FINAL, DeadLetterWorld
+from tests.support.environments import environment_of
+from tests.support.skipped_words import WORDS, Counting
 from tests.support.word_flows import append_word, same_key, stored_words, word
-
-WORDS = ["ant", "bee", "cow", "dog"]
-
-
-class Counting:
-    """A flow that has skipped two words, with corrected code."""
-
-    def __init__(self, *, publishes: bool = False) -> None:
-        self.broken = broken = {"bee", "dog"}
-
-        def check(value: StringValue) -> StringValue:
-            if value.value in broken:
-                raise ValueError(value.value)
-            return value
-
-        flow = Flow("counting", poison="dead_letter", state_partitions=1)
-        stage = (
-            flow.source("words", StringValue)
-            .map(check)
-            .aggregate("all", key=same_key, state=StringValue, fold=append_word)
-        )
-        if publishes:
-            stage.changes().to("totals", partitions=1)
-        self.rehearsal = Rehearsal(flow, settings=Settings(max_excluded_share=1.0))
-        for text in WORDS:
-            self.rehearsal.feed("words", word(text), key=text)
-        self.rehearsal.run_until_caught_up()
-        broken.clear()
-
-    def declare(self, poison: PoisonPolicy) -> None:
-        """The flow has another policy from now on."""
-        self.rehearsal.service = None
-        self.rehearsal.flow = replace(self.rehearsal.flow, poison=poison)
-
-    def operator(self) -> FailedInPlans:
-        return FailedInPlans(self.rehearsal._environment(None))
-
-    def statuses(self) -> dict[str, str]:
-        return {str(record.key, "utf-8"): record.status for record in self.operator()._list() if record.key}
-
-    def counted(self) -> list[str]:
-        self.rehearsal.service = None
-        self.rehearsal.run_until_caught_up()
-        return sorted(stored_words(self.rehearsal, "all")["all"].split())
 
 
 @pytest.mark.parametrize("second", ["release", "discard"])
@@ -93,38 +50,6 @@ def test_of_two_operators_the_first_one_decides(second: str) -> None:
         expected = [text for text in WORDS if text != "bee" or statuses["bee"] == "released"]
         assert counting.counted() == expected, (number, statuses)
         if not done:
-            assert number > 10
-            return
-    raise AssertionError("no end")
-
-
-def test_killed_at_every_call_and_repeated_each_counts_once() -> None:
-    for number in range(1000):
-        counting = Counting()
-        counting.rehearsal.crash_at_call(number, of="broker")
-        try:
-            counting.operator().release()
-        except Crash:
-            counting.operator().release()
-            assert counting.counted() == WORDS
-        else:
-            assert number > 10
-            return
-    raise AssertionError("no end")
-
-
-def test_a_release_that_was_killed_is_finished_by_the_service_too() -> None:
-    """The service decides nothing about failed records, and the plan before the release has nothing of them."""
-    for number in range(1000):
-        counting = Counting(publishes=True)
-        counting.rehearsal.crash_at_call(number, of="broker")
-        try:
-            counting.operator().release()
-        except Crash:
-            assert set(counting.counted()) in ({"ant", "cow"}, set(WORDS)), number
-            counting.operator().release()
-            assert counting.counted() == WORDS, number
-        else:
             assert number > 10
             return
     raise AssertionError("no end")
@@ -196,7 +121,7 @@ def test_what_was_skipped_stays_skipped_when_the_flow_declares_another_policy_ag
     counting.operator().discard(FailedSelection(key="bee"))
     counting.broken |= set() if fixed else {"bee", "dog"}
     counting.declare(policy)
-    env = counting.rehearsal._environment(None)
+    env = environment_of(counting.rehearsal)
     stage = env.flow.stages[0]
     assert trace(env, stage, [b"all"]).equal is True
     assert audit(env, stage, 10, Random(1)).different == ()
@@ -247,7 +172,7 @@ def test_a_record_without_an_envelope_counts_once_it_is_released_and_not_before(
     broken.clear()
     rehearsal.rebuild()
     assert counted() == ["ant"]
-    assert FailedInPlans(rehearsal._environment(None)).release().released == 1
+    assert FailedInPlans(environment_of(rehearsal)).release().released == 1
     rehearsal.service = None
     assert counted() == ["ant", "bee"]
     rehearsal.rebuild()
@@ -280,7 +205,7 @@ def test_by_event_time_a_released_record_is_late_and_one_that_is_early_stays_ope
 
     def release() -> ReleaseResult:
         rehearsal.service = None
-        result = FailedInPlans(rehearsal._environment(None)).release()
+        result = FailedInPlans(environment_of(rehearsal)).release()
         rehearsal.service = None
         return result
 
@@ -345,7 +270,7 @@ def _live(world: DeadLetterWorld, steps: int) -> None:
         world.check()
     world.code.broken.clear()
     world.counts.service = None
-    FailedInPlans(world.counts._environment(None)).release()
+    FailedInPlans(environment_of(world.counts)).release()
     world.check()
     assert set(world.statuses().values()) <= FINAL
 

@@ -24,6 +24,7 @@ from sqe_chain.ports import Commit, Log
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault
 from sqe_chain.testing.faulty_ports import faulty_log
+from tests.support.environments import environment_of
 from tests.support.word_flows import append_word, same_key, stored_words, word
 
 WORDS = ["ant", "bee", "cow", "dog", "elk", "fox"]
@@ -323,7 +324,7 @@ def test_a_release_that_was_interrupted_is_finished_before_the_first_stage() -> 
         sender.service = None
         sender.crash_at_call(number)
         try:
-            cleaning.operator(sender._environment(None).ports.log).release()
+            cleaning.operator(environment_of(sender).ports.log).release()
         except Crash:
             sender.cancel()
         else:
@@ -337,7 +338,7 @@ def test_a_release_that_was_interrupted_is_finished_before_the_first_stage() -> 
             cleaning.operator().release()
             sender.flow = with_a_stage(cleaning).compile()
             sender.run_until_caught_up()
-        FailedInPlans(sender._environment(None)).release()
+        FailedInPlans(environment_of(sender)).release()
         assert cleaning.counted() == sorted(WORDS), number
     raise AssertionError("no end")
 

@@ -28,6 +28,7 @@ from sqe_chain.plans.settings import Settings
 from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.stages import Tumbling, Window
 from sqe_chain.testing import Rehearsal
+from tests.support.environments import environment_of
 from tests.support.file_flows import (
     Fastening,
     Total,
@@ -298,7 +299,7 @@ def test_damaged_rows_go_to_the_poison_policy_one_by_one(tmp_path: Path) -> None
         b"r\xff3,4",
     ]
     assert [dict(record.headers() or [])["sqe-offset"] for record in dead_letters] == [b"1", b"2", b"3"]
-    result = FailedInPlans(load._environment(None)).release()
+    result = FailedInPlans(environment_of(load)).release()
     assert (result.released, result.left) == (0, 3)
     assert "put what is right into another file" in result.reasons[0][1]
     stopped = Rehearsal(totals_flow(tmp_path))

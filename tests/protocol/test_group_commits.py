@@ -24,6 +24,7 @@ from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Commit
 from sqe_chain.protocol.republish import RENEW_MS, Republisher
 from sqe_chain.testing import Rehearsal
+from tests.support.environments import environment_of
 from tests.support.number_flows import add, values_published
 from tests.support.typed_results import states_as
 
@@ -202,7 +203,7 @@ def test_a_rewind_is_refused_while_a_run_is_alive_and_waits_for_one_that_was_kil
     feed(rehearsal, 1, 2)
     rehearsal.run_until_caught_up()
     alive = rehearsal.zombie()
-    mover = Republisher(rehearsal._environment(None))
+    mover = Republisher(environment_of(rehearsal))
     before = rehearsal.commits()
     with pytest.raises(ServiceStopped, match="a run is alive"):
         mover.check_stopped()

@@ -17,6 +17,7 @@ from sqe_chain.ports import Bounds, Commit
 from sqe_chain.stages import Tumbling
 from sqe_chain.task.event_times import ORIGIN, EventTimes, TopicWriter
 from sqe_chain.testing import Rehearsal
+from tests.support.environments import environment_of
 
 HEARD_MS, IDLE_MS = 100_000, 5_000
 SILENT_MS = HEARD_MS + IDLE_MS
@@ -41,7 +42,7 @@ class Silent:
                 self.log.append(topic, partition, b"")
         self.commit("first", "raw", 2, 2)
         self.commit("second", "mid", 2)
-        self.idle = IdleWriters(self.found._environment(None))
+        self.idle = IdleWriters(environment_of(self.found))
         self.heard_ms = HEARD_MS
 
     def commit(self, group: str, topic: str, *offsets: int) -> None:

@@ -6,126 +6,13 @@ those of a rebuild, of one that crashes at each write, and of what comes after: 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import pytest
-from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import Superseded
-from sqe_chain.flow import Flow
-from sqe_chain.ports import Locations
-from sqe_chain.testing import Crash, Rehearsal, Settings
-from sqe_chain.testing.faults import PortCall
-from tests.support.rebuilding import rebuild_after_a_crash
-from tests.support.suites import points
-from tests.support.word_flows import first_letter, same_key, word
-
-WORDS = ["ant", "fig", "bee", "ape", "fox", "cow", "auk", "gnu"]
-names = itertools.count()
-
-
-def flow_of(
-    weight: int = 1, state_partitions: int = 2, *, third: bool = False, elsewhere: str = "other"
-) -> Flow:
-    """A flow in two stores. Code of another weight counts otherwise, so old and new states differ."""
-
-    def count(total: Int64Value, value: StringValue) -> list[StringValue]:
-        total.value += weight
-        return [value]
-
-    flow = Flow("notes", state_partitions=state_partitions)
-    letters = flow.source("words", StringValue).aggregate(
-        "letters", key=first_letter, state=Int64Value, fold=count, view="json", buckets=2
-    )
-    everything = letters.aggregate("all", key=same_key, state=Int64Value, fold=count, store=elsewhere or None)
-    if third:
-        everything.aggregate("later", key=same_key, state=Int64Value, fold=count)
-    return flow
-
-
-States = dict[str, dict[bytes, int]]
-
-
-class Deployment:
-    """A flow with two stores, and readers from outside."""
-
-    def __init__(self) -> None:
-        self.stores = {name: MemoryStore(f"locations-{next(names)}", max_rows=2) for name in ("", "other")}
-        self.found = Rehearsal(flow_of(), partitions={"words": 2}, store=self.stores, settings=SETTINGS)
-        self.feed(WORDS)
-
-    def feed(self, words: list[str]) -> None:
-        for text in words:
-            self.found.feed("words", word(text), key=text[0])
-        self.found.run_until_caught_up()
-
-    def of(self, flow: Flow) -> Rehearsal:
-        """The same broker and stores, other code."""
-        return Rehearsal(flow, log=self.found.log, store=self.stores, settings=SETTINGS)
-
-    def read(self, asked: str = "") -> States:
-        """All states and views, as a reader finds them who only knows the layout of the stores.
-
-        Args:
-            asked: the store that is asked for the locations.
-        """
-        locations = self.stores[asked].locations("notes")
-        assert locations is not None
-        found: States = {}
-        for stage, one in locations.stages.items():
-            store = self.stores[one.store]
-            cells = [
-                store.copy_part(one.flow, stage, cell) for cell in range(one.state_partitions * one.buckets)
-            ]
-            rows = {key: state for cell in cells for key, state in cell.states.items()}
-            shown = {key for cell in cells for key in cell.views}
-            assert shown == (set(rows) if one.view else set())
-            found[stage] = {key: Int64Value.FromString(state).value for key, state in rows.items()}
-        return found
-
-    def locations(self) -> Locations:
-        """The locations, which are the same in all stores."""
-        found = self.stores[""].locations("notes")
-        assert found is not None
-        assert found == self.stores["other"].locations("notes")
-        return found
-
-
-SETTINGS = Settings(max_records=3)
-
-
-def expected(weight: int) -> States:
-    letters = [text[0].encode() for text in WORDS]
-    return {
-        "letters": {letter: weight * letters.count(letter) for letter in letters},
-        "all": {b"all": weight * len(WORDS)},
-    }
-
-
-OLD, NEW = expected(1), expected(10)
-
-
-class Reader:
-    """Looks after each write that took effect: old states or new ones, all of them, and never old after new."""
-
-    def __init__(self, deployment: Deployment, *flows: Rehearsal) -> None:
-        self.deployment = deployment
-        self.seen: dict[tuple[str, str], list[States]] = {}
-        for flow in flows:
-            flow.script.watch = self.look
-
-    def look(self, call: PortCall, _: object) -> None:
-        if not call.write:
-            return
-        for asked in ("", "other"):
-            found = self.deployment.read(asked)
-            for stage in ("letters", "all"):
-                seen = self.seen.setdefault((asked, stage), [])
-                assert found[stage] in (OLD[stage], NEW[stage])
-                assert not (found[stage] == OLD[stage] and {stage: NEW[stage]} in seen), "went back"
-                seen.append({stage: found[stage]})
+from tests.support.located import NEW, OLD, Deployment, Reader, flow_of, names
 
 
 def test_a_reader_finds_old_states_or_new_ones_after_each_write_of_a_rebuild() -> None:
@@ -140,71 +27,6 @@ def test_a_reader_finds_old_states_or_new_ones_after_each_write_of_a_rebuild() -
         for (_, stage), seen in reader.seen.items()
     )
     assert {one.state_partitions for one in deployment.locations().stages.values()} == {3}
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("resume", [False, True])
-def test_a_rebuild_that_crashed_and_is_redone_never_shows_half_of_it(when: str, *, resume: bool) -> None:
-    """What a second rebuild deletes first may be what the record still leads to: the crash came before it moved."""
-    for at in points(f"half of a rebuild, {when} {resume}"):
-        deployment = Deployment()
-        deployment.found.rebuild()  # so that the old states are an attempt's, which the second one would delete
-        other = deployment.of(flow_of(10))
-        Reader(deployment, other)
-        other.crash_at_write(at, when)  # type: ignore[arg-type]
-        try:
-            other.rebuild()
-        except Crash:
-            rebuild_after_a_crash(other, resume=resume)
-            assert deployment.read() == deployment.read("other") == NEW
-            continue
-        break
-    assert at > 20
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_the_next_start_leads_readers_to_the_states_of_the_flow(when: str) -> None:
-    switched = 0
-    for at in itertools.count():
-        deployment = Deployment()
-        other = deployment.of(flow_of(10))
-        Reader(deployment, other)
-        other.crash_at_write(at, when)  # type: ignore[arg-type]
-        try:
-            other.rebuild()
-        except Crash:
-            other.service = None
-            other.start()
-            current = {key: state.value for key, state in other.states("letters").items()}
-            assert deployment.read()["letters"] == deployment.read("other")["letters"] == current
-            switched += current == NEW["letters"]
-            continue
-        break
-    assert 3 < switched < at
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_after_a_crash_at_any_write_of_its_life_a_flow_is_where_its_record_leads(when: str) -> None:
-    """Born, grown by a stage, fed: after the next start the record is complete."""
-    for at in points(f"a life, {when}"):
-        stores = {name: MemoryStore(f"locations-{next(names)}") for name in ("", "other")}
-        rehearsal = Rehearsal(flow_of(), store=stores)
-        rehearsal.crash_at_write(at, when)  # type: ignore[arg-type]
-        rehearsal.feed("words", word("ant"), key="a")
-        rehearsal.run_until_caught_up()
-        grown = Rehearsal(flow_of(third=True), store=stores, log=rehearsal.log)
-        if not rehearsal.crashes:
-            grown.crash_at_write(at - len(rehearsal.script.written), when)  # type: ignore[arg-type]
-        grown.feed("words", word("ape"), key="a")
-        grown.run_until_caught_up()
-        for store in stores.values():
-            locations = store.locations("notes")
-            assert locations is not None
-            assert list(locations.stages) == ["letters", "all", "later"]
-            assert {stage.flow for stage in locations.stages.values()} == {"notes"}
-        if not rehearsal.crashes and not grown.crashes:
-            break
-    assert at > 20
 
 
 def test_the_record_holds_what_a_reader_has_to_know() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,62 +18,18 @@ from sqe_chain.features.closing import Closes
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.file_inputs import LoadedFiles
 from sqe_chain.features.ticking import Timers
-from sqe_chain.flow import Flow
-from sqe_chain.operations.forget import ForgetFlow
 from sqe_chain.task.event_times import EventTimes, Frontier
 from sqe_chain.testing import Crash, Rehearsal
 from tests.protocol.test_plan_json import with_newer_members
+from tests.support.moved import elsewhere, feed, run_before, states_of, stores
 from tests.support.plans import last_plan
 from tests.support.suites import points
-from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
-
-names = itertools.count()
-
-
-def flow_of() -> Flow:
-    flow = Flow("notes", state_partitions=2)
-    first = flow.source("words", StringValue).aggregate(
-        "letters", key=first_letter, state=StringValue, fold=append_word, buckets=2
-    )
-    first.aggregate("all", key=same_key, state=StringValue, fold=append_word, store="other")
-    return flow
-
-
-def stores() -> dict[str, MemoryStore]:
-    found = {name: MemoryStore(f"moving-{next(names)}", max_rows=2) for name in ("", "other")}
-    for store in found.values():
-        store.restore_all()
-    return found
-
-
-def feed(rehearsal: Rehearsal, words: str) -> None:
-    for text in words.split():
-        rehearsal.feed("words", word(text), key=text[0])
-    rehearsal.run_until_caught_up()
+from tests.support.word_flows import stored_words, word
 
 
 @pytest.fixture
 def before() -> Rehearsal:
-    rehearsal = Rehearsal(flow_of(), partitions={"words": 2}, store=stores())
-    feed(rehearsal, "ant bee cow dog elk fox gnu hen ibis")
-    feed(rehearsal, "ape boa")
-    return rehearsal
-
-
-def elsewhere(before: Rehearsal) -> Rehearsal:
-    return Rehearsal(before.flow, log=before.log, store=stores())
-
-
-def forget(rehearsal: Rehearsal) -> None:
-    ForgetFlow(
-        "notes",
-        rehearsal.stores,
-        rehearsal.log,
-        topics=False,
-        run_id="forgets",
-        is_dead=lambda _: True,
-        wait=lambda _: None,
-    ).run()
+    return run_before()
 
 
 def as_format_1(lines: list[str], **members: object) -> list[str]:
@@ -88,10 +43,6 @@ def as_format_1(lines: list[str], **members: object) -> list[str]:
     rest = [json.dumps(head), *lines[1:-1]]
     digest = blake2b("".join(rest).encode(), digest_size=16).hexdigest()
     return [*rest, json.dumps({"lines": len(rest), "digest": digest})]
-
-
-def states_of(rehearsal: Rehearsal) -> tuple[dict[str, str], dict[str, str]]:
-    return stored_words(rehearsal), stored_words(rehearsal, "all")
 
 
 def test_a_moved_flow_goes_on(before: Rehearsal) -> None:
@@ -203,55 +154,6 @@ def test_a_run_that_is_alive_is_fenced_off_and_can_start_again(before: Rehearsal
         alive.batch()
     before.run_until_caught_up()
     assert stored_words(before)["a"] == "ant ape auk"
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_an_import_that_crashes_is_never_used_and_redone(before: Rehearsal, when: str) -> None:
-    expected, lines = states_of(before), before.exported()
-    for at in points(f"an import that crashes, {when}"):
-        after = elsewhere(before)
-        after.crash_at_write(at, when)  # type: ignore[arg-type]
-        try:
-            after.imported(lines)
-        except Crash:
-            home, _ = after.stores[""].home("notes")
-            if home is None or home.number < 0:
-                with pytest.raises(StoreEmpty):
-                    after.start()
-                after.imported(lines)
-            assert states_of(after) == expected
-            continue
-        break
-    assert at > 10
-
-
-def test_after_a_start_between_a_killed_import_and_the_next_the_flow_is_forgotten_first(
-    before: Rehearsal,
-) -> None:
-    """Without commits in Kafka that start takes the flow for a new one, and gives it a first plan."""
-    expected, lines = states_of(before), before.exported()
-    before.log.delete_group("notes")
-    refused = 0
-    for at in points("an import that crashes before a start"):
-        after = elsewhere(before)
-        after.crash_at_write(at)
-        try:
-            after.imported(lines)
-        except Crash:
-            with suppress(StoreInconsistent):
-                after.start()
-            after.service = None
-            with pytest.raises(ConfigurationError, match="or run sqe-chain flows forget first"):
-                after.imported(lines)
-            forget(after)
-            after.imported(lines)
-            after.start()
-            assert states_of(after) == expected, at
-            before.log.delete_group("notes")
-            refused += 1
-            continue
-        break
-    assert refused
 
 
 def test_an_import_that_another_one_overtakes_anywhere_deletes_nothing(before: Rehearsal) -> None:

@@ -15,15 +15,20 @@ import pytest
 
 from sqe_chain.errors import Superseded
 from sqe_chain.ext.tables import compacting
-from sqe_chain.ext.tables.memory import MemoryStorage
 from sqe_chain.plans.events import When
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.testing import Crash
-from tests.support.overwrite_flows import Found, LoadedTable, rows_of
+from tests.support.overwrite_flows import (
+    NEW,
+    Again,
+    Found,
+    LoadedTable,
+    begun_overwrite,
+    goal_of,
+    load_until_crash,
+    rows_of,
+)
 from tests.support.suites import points
 
-OLD = {"a": rows_of(1, "123", 3), "b": rows_of(2, "14", 4)}
-NEW = {"b": rows_of(2, "14", 4), "c": rows_of(4, "2", 3)}  # one file that was loaded before, and another one
 MODES = ("table", "partitions")
 
 
@@ -32,42 +37,6 @@ def kind(request: pytest.FixtureRequest) -> str:
     """Where tables are."""
     found: str = request.param
     return found
-
-
-def begun(at: Path, kind: str) -> tuple[LoadedTable, Found]:
-    """A table that holds the rows of the old files, and a folder with the new ones; and the rows of these."""
-    place = str(at / "warehouse") if kind == "delta" else f"memory://{at.as_posix().replace('/', '-')}"
-    loaded = LoadedTable(at / "files", place)
-    loaded.files(**OLD)
-    loaded.run(None)
-    loaded.table.compact()  # so that partition keys share files
-    return loaded, loaded.files(**NEW)
-
-
-class Again:
-    """The same beginning again and again, in memory."""
-
-    def __init__(self, at: Path) -> None:
-        self._found, self.new = begun(at, "memory")
-        self.old = self._found.rows
-        self._stores, self._table = self._found.load.copy_stores(), MemoryStorage(self._found.address)
-        self._copy = self._table.copy_all()
-
-    def start(self) -> LoadedTable:
-        """As it was in the beginning."""
-        self._found.load.cancel()
-        self._found.load.roll_back(self._stores)
-        self._found.load.script.events.clear()
-        self._table.restore_all(self._copy)
-        return self._found
-
-
-def expected(old: Found, new: Found, mode: str) -> Found:
-    """What the table holds in the end."""
-    if mode == "table":
-        return new
-    replaced = {robot for robot, _ in new}
-    return {key: bar for key, bar in old.items() if key[0] not in replaced} | new
 
 
 def seen_once_and_whole(loaded: LoadedTable, old: Found, new: Found) -> Callable[[], Any]:
@@ -87,9 +56,9 @@ def seen_once_and_whole(loaded: LoadedTable, old: Found, new: Found) -> Callable
 @pytest.mark.parametrize("mode", MODES)
 def test_readers_see_all_old_rows_or_all_new_ones(tmp_path: Path, kind: str, mode: str) -> None:
     """At each call of the table a reader looks."""
-    found, new = begun(tmp_path, kind)
+    found, new = begun_overwrite(tmp_path, kind)
     old = found.rows
-    goal = expected(old, new, mode)
+    goal = goal_of(old, new, mode)
     look = seen_once_and_whole(found, old, goal)
     found.use(mode)
     for number in range(200):
@@ -102,80 +71,18 @@ def test_readers_see_all_old_rows_or_all_new_ones(tmp_path: Path, kind: str, mod
 @pytest.mark.parametrize("mode", MODES)
 def test_each_row_of_the_files_is_read_once(tmp_path: Path, mode: str) -> None:
     """The plan that begins an overwrite lists the files that enter, so none of them enters again."""
-    found, new = begun(tmp_path, "memory")
+    found, new = begun_overwrite(tmp_path, "memory")
     found.load.script.events.clear()
     found.use(mode)
     found.load.complete_overwrite()
     assert sum(int(str(event["inputs"])) for event in found.load.events("committed")) == len(new)
 
 
-def load_until_crash(loaded: LoadedTable) -> None:
-    """One process: to its end, or to the crash."""
-    try:
-        service = loaded.load.start()
-        while loaded.load.batch():
-            pass
-        assert isinstance(service, StagedService)
-        service.complete()
-    except Crash:
-        pass
-    loaded.load.service = None
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_crash_at_every_call(tmp_path: Path, mode: str, when: When) -> None:
-    again = Again(tmp_path)
-    goal = expected(again.old, again.new, mode)
-    for number in points(f"{mode}, crash {when} a call"):
-        found = again.start()
-        found.use(mode)
-        found.load.crash_at_call(number, when)
-        load_until_crash(found)
-        beyond = bool(found.load.script.injected)
-        found.load.cancel()
-        assert found.rows in (again.old, goal)
-        found.run(mode)
-        assert found.rows == goal, number
-        check_once(found, mode, goal)
-        if beyond:
-            assert number > 60
-            return
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_crash_at_every_call_of_a_table_on_disk(tmp_path: Path, mode: str) -> None:
-    for number in points(f"{mode}, crash after a call of a table on disk"):
-        found, new = begun(tmp_path / str(number), "delta")
-        old = found.rows
-        goal = expected(old, new, mode)
-        found.use(mode)
-        found.load.crash_at_call(number, "after", of="table")
-        load_until_crash(found)
-        beyond = bool(found.load.script.injected)
-        found.load.cancel()
-        assert found.rows in (old, goal)
-        found.run(mode)
-        assert found.rows == goal, number
-        if beyond:
-            check_once(found, mode, goal)
-            assert number > 15
-            return
-
-
-def check_once(loaded: LoadedTable, mode: str, goal: Found) -> None:
-    """The same command again replaces nothing and reads nothing; a plain load adds nothing."""
-    plan, files = loaded.last.number, loaded.table._snapshot().files()
-    loaded.run(mode)
-    loaded.run(None)
-    assert (loaded.rows, loaded.last.number, loaded.table._snapshot().files()) == (goal, plan, files)
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_pairs_of_crashes(tmp_path: Path, mode: str) -> None:
     """The second one while the first is repaired: at calls of the table, where most is at stake."""
     again = Again(tmp_path)
-    goal = expected(again.old, again.new, mode)
+    goal = goal_of(again.old, again.new, mode)
     for first in range(0, 40, 3):
         for second in range(0, 24, 4):
             found = again.start()
@@ -195,7 +102,7 @@ def test_no_answer_at_every_call(
     tmp_path: Path, mode: str, of: Literal["table", "store"], when: When
 ) -> None:
     again = Again(tmp_path)
-    goal = expected(again.old, again.new, mode)
+    goal = goal_of(again.old, again.new, mode)
     for number in points(f"{mode}, outage {when} a call of the {of}"):
         found = again.start()
         found.use(mode)
@@ -212,7 +119,7 @@ def test_no_answer_at_every_call(
 def test_a_zombie_at_every_call_of_the_table_changes_nothing(tmp_path: Path, mode: str, when: When) -> None:
     """Another run takes over, finishes the overwrite, and loads another file; then the first one wakes up."""
     again = Again(tmp_path)
-    goal = expected(again.old, again.new, mode)
+    goal = goal_of(again.old, again.new, mode)
     more = rows_of(5, "5", 2)
     superseded = 0
     for number in range(100):
@@ -251,11 +158,11 @@ def test_a_zombie_at_every_call_of_the_table_changes_nothing(tmp_path: Path, mod
 @pytest.mark.parametrize("mode", MODES)
 def test_a_compaction_at_every_call_of_the_table(tmp_path: Path, kind: str, mode: str) -> None:
     for number in range(0, 60, 1 if kind == "memory" else 4):
-        found, new = begun(tmp_path / str(number), kind)
+        found, new = begun_overwrite(tmp_path / str(number), kind)
         found.run(None)
-        goal = expected(found.rows | new, new, mode)  # a load before: several files
+        goal = goal_of(found.rows | new, new, mode)  # a load before: several files
         found.files(**NEW, e=rows_of(3, "1", 2))
-        goal = expected(goal, found.files(**NEW, e=rows_of(3, "1", 2)), mode)
+        goal = goal_of(goal, found.files(**NEW, e=rows_of(3, "1", 2)), mode)
         found.use(mode)
         found.load.meanwhile(found.table.compact, of="table", at=number, writes=True)
         found.load.complete_overwrite()
@@ -270,10 +177,10 @@ def test_a_compaction_that_began_before_ends_after_it_and_brings_nothing_back(
     tmp_path: Path, kind: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Old rows are merged, the overwrite comes in between, and the compaction's commit is refused."""
-    found, new = begun(tmp_path, kind)
+    found, new = begun_overwrite(tmp_path, kind)
     found.files(**NEW)
     found.run(None)
-    goal = expected(found.rows, new, mode)
+    goal = goal_of(found.rows, new, mode)
     merged = compacting.put_merged
     calls = 0
 

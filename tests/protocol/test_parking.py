@@ -16,11 +16,11 @@ from sqe_chain.ext.explain.fate import find_fate
 from sqe_chain.features import parking
 from sqe_chain.flow import Flow, Stream
 from sqe_chain.operations.parked import ParkedResult, ParkedSelection, ParkedWork, parked_in
-from sqe_chain.plans.events import When
 from sqe_chain.stages import Tumbling
 from sqe_chain.task.parking import ParkedRecord
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Port
+from tests.support.environments import environment_of
 from tests.support.parking_world import KEYS, World
 from tests.support.word_flows import append_word, same_key, stored_words, word
 
@@ -77,48 +77,6 @@ def test_drawn_worlds_with_crashes(seed: int) -> None:
     assert not any(world.waits(key) for key in KEYS)
 
 
-@pytest.mark.parametrize("discards", [False, True])
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_the_command_dies_at_every_write(when: When, discards: bool) -> None:
-    number = 0
-    while True:  # bounded by the writes of the command
-        world = World(3)
-        world.feed(12)
-        world.read()
-        world.fix(0.6)
-        world.parks.service = None
-        world.parks.crash_at_write(number, when)
-        before = world.parks.crashes
-        (world.discard if discards else world.release)()
-        world.check()
-        world.feed(3)
-        world.read()
-        world.check()
-        if world.parks.crashes == before:
-            assert number > 8
-            return
-        number += 1
-
-
-def test_dies_at_every_write_while_records_are_parked() -> None:
-    number = 0
-    while crashes_at(number, "before") + crashes_at(number, "after"):  # bounded by the writes of the service
-        number += 1
-    assert number > 20
-
-
-def crashes_at(number: int, when: When) -> int:
-    world = World(4)
-    world.feed(8)
-    world.parks.crash_at_write(number, when)
-    world.read()
-    world.parks.cancel()
-    world.fix()
-    world.release()
-    world.check()
-    return world.parks.crashes
-
-
 def add_word(words: StringValue, value: StringValue) -> None:
     append_word(words, value)
 
@@ -141,7 +99,7 @@ def service_of(fails: set[str], **options: object) -> Rehearsal:
 
 def work(service: Rehearsal, *, discards: bool = False, **selected: str) -> ParkedResult:
     service.service = None
-    return ParkedWork(service._environment(None), ParkedSelection(**selected), discards).run()  # type: ignore[arg-type]
+    return ParkedWork(environment_of(service), ParkedSelection(**selected), discards).run()  # type: ignore[arg-type]
 
 
 def waiting(service: Rehearsal) -> list[ParkedRecord]:
@@ -331,7 +289,7 @@ def test_why_not_names_what_waits_and_what_was_discarded() -> None:
     for text in ("good", "bad", "more"):
         service.feed("words", word(text), partition=0, key="k")
     service.run_until_caught_up()
-    env = service._environment(None)
+    env = environment_of(service)
     fates = [find_fate(env, ("words", 0, offset)) for offset in (1, 2)]
     assert [fate.verdict for fate in fates] == ["waiting", "waiting"]
     assert "ValueError: cannot take bad" in fates[0].reason

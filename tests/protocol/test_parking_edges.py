@@ -18,6 +18,7 @@ from sqe_chain.operations import parked
 from sqe_chain.operations.parked import ParkedResult, ParkedWork, parked_in
 from sqe_chain.protocol import processing
 from sqe_chain.testing import Rehearsal
+from tests.support.environments import environment_of
 from tests.support.word_flows import word
 
 
@@ -59,7 +60,7 @@ class Words:
     def work(self, *, discards: bool = False) -> ParkedResult:
         """Release or discard all that is parked, as the command does."""
         self.service.service = None
-        return ParkedWork(self.service._environment(None), discards=discards).run()
+        return ParkedWork(environment_of(self.service), discards=discards).run()
 
     @property
     def counted(self) -> list[str]:

@@ -17,6 +17,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.operations.parked import ParkedWork
 from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.testing import Rehearsal
+from tests.support.environments import environment_of
 from tests.support.word_flows import append_word, word, words_by_first_letter
 
 
@@ -78,7 +79,7 @@ def test_parked_records_that_fill_a_plan_are_named_and_can_be_released() -> None
     assert "sqe-chain failed release or discard" in text
     assert "poison" not in text
     fails, rehearsal.service = False, None
-    assert ParkedWork(rehearsal._environment(None)).run().done == len(sealed)
+    assert ParkedWork(environment_of(rehearsal)).run().done == len(sealed)
     rehearsal.run_until_caught_up()
     states = rehearsal.states("letters")
     assert states[b"all"].value.split() == [f"w{number}" for number in range(len(sealed) + 1)]

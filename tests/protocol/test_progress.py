@@ -25,6 +25,7 @@ from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Commit, Header
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
+from tests.support.environments import environment_of
 from tests.support.number_flows import add
 from tests.support.plans import last_plan
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
@@ -69,7 +70,7 @@ class Sealed:
         return last_plan(self.store, "notes")
 
     def progress(self) -> FlowProgress:
-        env = self.found._environment(None)
+        env = environment_of(self.found)
         home, _ = self.store.home("notes")
         assert home is not None
         infos = inputs.describe(env.flow, env.log)
@@ -142,7 +143,7 @@ def test_how_far_event_time_had_come_once_is_known_after_a_second_rebuild() -> N
     tp = "numbers", 0
 
     def reached() -> object:
-        env = rehearsal._environment(None)
+        env = environment_of(rehearsal)
         home, _ = rehearsal.stores[""].home("hours")
         assert home is not None
         infos = inputs.describe(env.flow, env.log)

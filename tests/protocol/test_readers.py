@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,8 @@ from sqe_chain.operations.failed_in_plans import FailedInPlans
 from sqe_chain.plans.settings import Settings
 from sqe_chain.ports.readers import Partitions
 from sqe_chain.testing import Crash, Rehearsal
-from tests.support.readers import ReaderPipeline, sets
+from tests.support.environments import environment_of
+from tests.support.readers import ReaderPipeline, begun_readers, sets
 from tests.support.suites import points, some
 from tests.support.table_flows import Reading, table_flow
 
@@ -33,55 +33,8 @@ def _no_power_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsync", lambda _descriptor: None)
 
 
-def begun(at: Path, *texts: str, **settings: Any) -> ReaderPipeline:
-    pipeline = ReaderPipeline(at, *texts, **settings)
-    pipeline.feed()
-    pipeline.run_until_caught_up()
-    pipeline.feed()
-    return pipeline
-
-
-def test_a_crash_of_one_after_every_write_while_the_other_goes_on(tmp_path: Path) -> None:
-    for number in points("a reader that crashes"):
-        pipeline = begun(tmp_path / str(number), "0-1", "2-3")
-        crashing, other = pipeline.readers
-        crashing.service = None
-        crashing.crash_at_call(number, "after", writes=True)
-        crashing.run_until_crash()
-        pipeline.feed(6)
-        other.run_until_caught_up()
-        assert other.crashes == 0
-        assert other.ended == 0
-        crashing.run_until_caught_up()
-        beyond = bool(crashing.script.injected)
-        crashing.cancel()
-        pipeline.run_until_caught_up()
-        pipeline.check()
-        if beyond:
-            break
-    assert number >= 8
-
-
-def test_a_crash_after_every_write_of_the_first_start(tmp_path: Path) -> None:
-    for number in points("a first start that crashes"):
-        pipeline = ReaderPipeline(tmp_path / str(number), "0-1", "2-")
-        pipeline.feed()
-        crashing, other = pipeline.readers
-        crashing.crash_at_call(number, "after", writes=True)
-        crashing.run_until_crash()
-        other.run_until_caught_up()
-        crashing.run_until_caught_up()
-        beyond = bool(crashing.script.injected)
-        crashing.cancel()
-        pipeline.run_until_caught_up()
-        pipeline.check()
-        if beyond:
-            break
-    assert number >= 12
-
-
 def test_each_flushes_and_commits_at_its_own_rate(tmp_path: Path) -> None:
-    pipeline = begun(tmp_path, "0-1", "2-3")
+    pipeline = begun_readers(tmp_path, "0-1", "2-3")
     first, second = pipeline.readers
     for _ in range(3):
         first.run_until_caught_up()
@@ -97,7 +50,7 @@ def test_each_flushes_and_commits_at_its_own_rate(tmp_path: Path) -> None:
 def test_a_zombie_of_one_at_every_call_does_not_disturb_the_other(tmp_path: Path) -> None:
     number = 0
     while True:
-        pipeline = begun(tmp_path / str(number), "0-1", "2-3")
+        pipeline = begun_readers(tmp_path / str(number), "0-1", "2-3")
         first, second = pipeline.readers
 
         def others(found: ReaderPipeline = pipeline) -> None:
@@ -133,7 +86,7 @@ def test_a_zombie_of_one_at_every_call_does_not_disturb_the_other(tmp_path: Path
 
 @pytest.mark.parametrize(("wanted", "shared"), [("0", 0), ("1-2", 1), ("3-", 3), ("0-3", 0), ("2", 2)])
 def test_a_partition_has_one_reader(tmp_path: Path, wanted: str, shared: int) -> None:
-    pipeline = begun(tmp_path, "0-1", "2-3")
+    pipeline = begun_readers(tmp_path, "0-1", "2-3")
     record = read_record(pipeline.store, "readings-to-table")
     with pytest.raises(
         ReadersOverlap, match=f"partition {shared} belongs to the reader of .* `sqe-chain readers "
@@ -145,7 +98,7 @@ def test_a_partition_has_one_reader(tmp_path: Path, wanted: str, shared: int) ->
 
 
 def test_a_flow_with_readers_does_not_run_as_one_nor_the_other_way_round(tmp_path: Path) -> None:
-    pipeline = begun(tmp_path / "readers", "0-1", "2-3")
+    pipeline = begun_readers(tmp_path / "readers", "0-1", "2-3")
     with pytest.raises(ReadersOverlap, match="all of its partitions"):
         pipeline.as_one().start()
     pipeline.run_until_caught_up()
@@ -223,43 +176,8 @@ def test_two_readers_that_overlap_and_start_at_the_same_moment(tmp_path: Path) -
     raise AssertionError("more calls than that")
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (["0-3"], ["0-1", "2-3"]),
-        (["0-1", "2-3"], ["0", "1-2", "3-"]),
-        (["0-1"], ["0-1", "2-"]),
-        (["0-1", "2-3"], ["0-"]),
-        ([], ["0-1", "2-"]),
-    ],
-)
-def test_sets_change_with_a_crash_after_every_write(
-    tmp_path: Path, before: list[str], after: list[str]
-) -> None:
-    for number in points(f"a change of sets, {before} {after}"):
-        pipeline = begun(tmp_path / str(number), *before)
-        pipeline.crash_in_the_middle()
-        changing = pipeline.changer()
-        changing.crash_at_call(number, "after", writes=True)
-        crashed = False
-        try:
-            pipeline.change(changing, after)
-        except Crash:
-            crashed = True
-            changing.cancel()
-            pipeline.feed(4)
-            pipeline.change(changing, after)
-        pipeline.become(after)
-        pipeline.feed(6)
-        pipeline.run_until_caught_up()
-        pipeline.check()
-        if not crashed:
-            break
-    assert number >= 2
-
-
 def test_while_sets_are_changed_their_readers_do_not_start_and_others_go_on(tmp_path: Path) -> None:
-    pipeline = begun(tmp_path, "0-1", "2-3")
+    pipeline = begun_readers(tmp_path, "0-1", "2-3")
     changing = pipeline.changer()
     changing.crash(step=1, when="before")
     with pytest.raises(Crash):
@@ -277,36 +195,10 @@ def test_while_sets_are_changed_their_readers_do_not_start_and_others_go_on(tmp_
     pipeline.check()
 
 
-def test_a_change_that_was_begun_may_be_replaced_by_another(tmp_path: Path) -> None:
-    for number in some("a change that was begun", range(200)):
-        pipeline = begun(tmp_path / str(number), "0-3")
-        pipeline.crash_in_the_middle()
-        changing = pipeline.changer()
-        changing.crash_at_call(number, "after", writes=True)
-        try:
-            pipeline.change(changing, ["0", "1-3"])
-        except Crash:
-            changing.cancel()
-        else:
-            assert number >= 5
-            return
-        pipeline.change(changing, ["0", "1", "2-3"])
-        pipeline.become(["0", "1", "2-3"])
-        pipeline.feed(5)
-        pipeline.run_until_caught_up()
-        pipeline.change(changing, ["0-3"])
-        pipeline.change(changing, ["0", "1-3"])
-        pipeline.become(["0", "1-3"])
-        pipeline.feed(5)
-        pipeline.run_until_caught_up()
-        pipeline.check()
-    raise AssertionError("more calls than that")
-
-
 @pytest.mark.parametrize("starting", [False, True])
 def test_a_reader_that_sleeps_through_a_change_adds_nothing(tmp_path: Path, starting: bool) -> None:
     for number in points(f"a reader that sleeps, {starting}"):
-        pipeline = begun(tmp_path / str(number), "0-3")
+        pipeline = begun_readers(tmp_path / str(number), "0-3")
         (reader,) = pipeline.readers
         if starting:
             reader.service = None
@@ -335,7 +227,7 @@ def test_a_reader_that_sleeps_through_a_change_adds_nothing(tmp_path: Path, star
 
 
 def test_an_old_set_is_refused_after_a_change(tmp_path: Path) -> None:
-    pipeline = begun(tmp_path, "0-3")
+    pipeline = begun_readers(tmp_path, "0-3")
     pipeline.change(pipeline.changer(), ["0-1", "2-3"])
     with pytest.raises(ReadersOverlap, match="partition 0 belongs to the reader of 0-1"):
         pipeline.reader("0-3").start()
@@ -355,7 +247,7 @@ def test_an_old_set_is_refused_after_a_change(tmp_path: Path) -> None:
 def test_a_change_that_would_lose_or_share_partitions_is_refused(
     tmp_path: Path, to: Sequence[str], text: str
 ) -> None:
-    pipeline = begun(tmp_path, "0-3")
+    pipeline = begun_readers(tmp_path, "0-3")
     with pytest.raises(ConfigurationError, match=text):
         pipeline.change(pipeline.changer(), to)
     pipeline.run_until_caught_up()
@@ -398,7 +290,7 @@ def test_partitions_without_a_reader_are_reported(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_grows_belongs_to_the_open_set(tmp_path: Path) -> None:
-    pipeline = begun(tmp_path, "0-1", "2-")
+    pipeline = begun_readers(tmp_path, "0-1", "2-")
     pipeline.log.grow("readings.raw", 6)
     pipeline.feed(30)
     pipeline.run_until_caught_up()
@@ -414,7 +306,7 @@ def test_sets_that_do_not_exist_are_refused(tmp_path: Path) -> None:
 
 
 def test_all_readers_have_the_same_state_partitions(tmp_path: Path) -> None:
-    pipeline = begun(tmp_path, "0-1")
+    pipeline = begun_readers(tmp_path, "0-1")
     other = table_flow(pipeline.at, state_partitions=7).compile().reader(Partitions.parse("2-3"))
     with pytest.raises(PartitionsMismatch, match="the same for all readers"):
         Rehearsal(other, log=pipeline.log, store=pipeline.store).start()
@@ -486,36 +378,10 @@ def test_a_restart_takes_over_and_the_settings_of_a_start_hold_for_new_partition
     assert late.commits() == {} or all(commit.offset > 0 for commit in late.commits().values())
 
 
-@pytest.mark.parametrize("before", [["0-1", "2-3"], []])
-def test_a_flow_is_forgotten_with_all_of_its_readers(tmp_path: Path, before: list[str]) -> None:
-    """Whatever there was: readers, those before a change, and the flow run as one. With a crash after each write."""
-    number = 0
-    while True:
-        pipeline = begun(tmp_path / str(number), *before)
-        pipeline.change(pipeline.changer(), ["0", "1-"])
-        pipeline.become(["0", "1-"])
-        pipeline.run_until_caught_up()
-        with pytest.raises(ConfigurationError, match="is one of several readers"):
-            pipeline.forget("readings-to-table.reader-0.1")
-        try:
-            pipeline.forget("readings-to-table", crash_after=number)
-        except Crash:
-            if pipeline.store.flows():  # else it had only its answer still to get
-                with pytest.raises(ReadersOverlap):
-                    pipeline.reader("0").start()
-                pipeline.forget("readings-to-table")
-        else:
-            assert number >= 10
-            assert pipeline.store.flows() == []
-            return
-        assert pipeline.store.flows() == []
-        number += 5
-
-
 def test_a_set_that_was_entered_beside_the_whole_flow_and_never_read_is_cleared(tmp_path: Path) -> None:
     """The reader has noticed that the flow runs as one, and has died before it could leave the record."""
     for to in (["0-"], ["0-1", "2-"]):
-        pipeline = begun(tmp_path / str(len(to)))
+        pipeline = begun_readers(tmp_path / str(len(to)))
         record = ReadersClaim()
         entered = Readers(2, {Partitions.parse("0-1"): "readings-to-table.reader-0-1"})
         assert write_record(pipeline.store, "readings-to-table", record, entered, "dies") is not None
@@ -561,7 +427,7 @@ def test_failed_records_of_several_readers_are_released_by_one_command(tmp_path:
     broken.clear()
     for reader in pipeline.readers:
         reader.service = None
-    result = FailedInPlans(pipeline.as_one()._environment(None)).release()
+    result = FailedInPlans(environment_of(pipeline.as_one())).release()
     assert (result.released, result.stuck, result.left) == (skipped, 0, 0)
     pipeline.run_until_caught_up()
     assert pipeline.rows().keys() == pipeline.expected.keys()

@@ -6,10 +6,8 @@ something. The flow is rebuilt, with crashes at every write; then more words com
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
@@ -28,96 +26,27 @@ from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
 from sqe_chain.operations.attempts import Attempts
 from sqe_chain.operations.rebuild import Rebuild
-from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.settings import Settings
 from sqe_chain.task.states import Claim
 from sqe_chain.testing import Crash, Rehearsal
+from tests.support.environments import environment_of
 from tests.support.number_flows import add
 from tests.support.plans import last_plan
-from tests.support.rebuilding import rebuild_after_a_crash
+from tests.support.rebuilding import (
+    AFTER,
+    BEFORE,
+    Pipeline,
+    SmallPipeline,
+    flow_of,
+    interrupted,
+    lose_a_cell,
+    lose_a_stage,
+    lose_everything,
+    rebuild_after_a_crash,
+    roll_back_downstream,
+)
 from tests.support.suites import points
-from tests.support.typed_results import payloads_of
-from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
-
-BEFORE = ["ant", "fig", "bee", "ape", "fox", "cow", "auk", "gnu"]
-AFTER = ["asp", "boa", "dog"]
-
-
-def flow_of(state_partitions: int = 2, buckets: int = 1, **source: Any) -> Flow:
-    flow = Flow("notes", state_partitions=state_partitions)
-    first = flow.source("words", StringValue, **source).aggregate(
-        "letters", key=first_letter, state=StringValue, fold=append_word, buckets=buckets
-    )
-    first.to("firsts", key=first_letter, partitions=2)
-    second = first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
-    second.changes().to("totals", partitions=1)
-    return flow
-
-
-class Pipeline:
-    """A flow that has noted some words in several batches, and a store that can lose things."""
-
-    def __init__(self, flow: Flow | None = None, settings: Settings | None = None) -> None:
-        self.store = MemoryStore(f"rebuild-{id(self)}")
-        self.store.restore_all()
-        self.flow = flow or flow_of()
-        self.settings = settings or Settings(max_records=3)
-        self.found = Rehearsal(self.flow, partitions={"words": 2}, store=self.store, settings=self.settings)
-        self.words: list[str] = []
-
-    def feed(self, words: list[str]) -> None:
-        for text in words:
-            self.found.feed("words", word(text), key=text[0])
-        self.words += words
-        self.found.run_until_caught_up()
-
-    def same(self, flow: Flow) -> Pipeline:
-        """The same broker and store, another declaration of the flow."""
-        other = object.__new__(Pipeline)
-        other.__dict__.update(self.__dict__)
-        other.flow = flow
-        other.found = Rehearsal(
-            flow, partitions={"words": 2}, log=self.found.log, store=self.store, settings=self.settings
-        )
-        return other
-
-    def published(self) -> Counter[str]:
-        """What was published per word."""
-        return Counter(
-            payload.value
-            for envelope in self.found.published("firsts")
-            for payload in payloads_of(StringValue, envelope)
-        )
-
-    def check(self) -> None:
-        """States are exact, each word was published once."""
-        letters: dict[str, list[str]] = {}
-        for text in self.words:
-            letters.setdefault(text[0], []).append(text)
-        assert stored_words(self.found) == {letter: " ".join(words) for letter, words in letters.items()}
-        assert Counter(stored_words(self.found, "all")["all"].split()) == Counter(self.words)
-        assert self.published() == Counter(self.words)
-
-
-def lose_a_cell(pipeline: Pipeline) -> None:
-    pipeline.store.restore_part("notes", "letters", 1)
-
-
-def lose_a_stage(pipeline: Pipeline) -> None:
-    for part in range(2):
-        pipeline.store.restore_part("notes", "all", part)
-
-
-def lose_everything(pipeline: Pipeline) -> None:
-    pipeline.store.restore_all()
-
-
-def roll_back_downstream(pipeline: Pipeline) -> None:
-    copies = [pipeline.store.copy_part("notes", "all", part) for part in range(2)]
-    pipeline.feed(["ace", "bug"])
-    for part, copy in enumerate(copies):
-        pipeline.store.restore_part("notes", "all", part, copy)
-
+from tests.support.word_flows import append_word, first_letter, stored_words, word
 
 LOSSES: dict[Callable[[Pipeline], None], type[ServiceStopped]] = {
     lose_a_cell: StoreInconsistent,
@@ -142,27 +71,6 @@ def test_what_a_store_has_lost_is_folded_again(lose: Callable[[Pipeline], None])
         pipeline.found.commits()["words", 0].offset
         == pipeline.found.log.bounds([("words", 0)])["words", 0].stable_end
     )
-
-
-@pytest.mark.parametrize("resume", [False, True])
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_rebuild_that_crashes_at_any_write_is_simply_redone(when: str, resume: bool) -> None:
-    for at in points(f"a rebuild that crashes, {when} {resume}"):
-        pipeline = Pipeline()
-        pipeline.feed(BEFORE)
-        lose_a_cell(pipeline)
-        pipeline.found.crash_at_write(at, when)  # type: ignore[arg-type]
-        try:
-            pipeline.found.rebuild()
-        except Crash:
-            pipeline.found.script.writes.clear()
-            rebuild_after_a_crash(pipeline.found, resume=resume)
-            pipeline.check()
-            pipeline.feed(AFTER)
-            pipeline.check()
-            continue
-        break
-    assert at > 20
 
 
 def test_the_run_before_is_fenced_off() -> None:
@@ -217,7 +125,7 @@ def test_an_overtaken_rebuild_does_not_take_the_newer_ones_epoch_to_delete_what_
 ):
     pipeline = Pipeline()
     pipeline.feed(BEFORE)
-    store, env = pipeline.store, pipeline.found._environment(None)
+    store, env = pipeline.store, environment_of(pipeline.found)
     home, header = store.home("notes")[0], store.headers("notes", "letters", [0])[0]
     assert home is not None
     assert header is not None
@@ -235,7 +143,7 @@ def test_an_overtaken_rebuild_does_not_take_the_newer_ones_epoch_to_delete_what_
 def test_a_state_partition_that_has_begun_a_plan_does_not_go_back_when_it_is_deleted() -> None:
     pipeline = Pipeline()
     pipeline.feed(BEFORE)
-    store, env = pipeline.store, pipeline.found._environment(None)
+    store, env = pipeline.store, environment_of(pipeline.found)
     home, header = store.home("notes")[0], store.headers("notes", "letters", [0])[0]
     assert home is not None
     assert header is not None
@@ -427,140 +335,6 @@ def test_a_flow_that_never_ran_cannot_be_folded_again() -> None:
 # --- interrupted attempts -----------------------------------------------------------------------------
 
 
-def small_flow() -> Flow:
-    flow = Flow("notes", state_partitions=2)
-    first = flow.source("words", StringValue).aggregate(
-        "letters", key=first_letter, state=StringValue, fold=append_word
-    )
-    first.to("firsts", key=first_letter, partitions=2)
-    return flow
-
-
-class SmallPipeline(Pipeline):
-    """One stage; a batch of all that is there."""
-
-    def __init__(self) -> None:
-        super().__init__(small_flow(), Settings(allow_weak_durability=True))
-        self.feed(BEFORE[:4])
-
-    def check(self) -> None:
-        letters: dict[str, list[str]] = {}
-        for text in self.words:
-            letters.setdefault(text[0], []).append(text)
-        assert stored_words(self.found) == {letter: " ".join(words) for letter, words in letters.items()}
-        assert self.published() == Counter(self.words)
-
-    def rows(self) -> dict[str, int]:
-        """How many states the store holds, by the names under which it does."""
-        found: Counter[str] = Counter()
-        for (name, _, _), part in self.store.copy_all().parts.items():
-            found[name] += len(part.states)
-        return {name: count for name, count in found.items() if count}
-
-    def last_plan(self) -> Plan:
-        return last_plan(self.store, "notes")
-
-    def stored_in(self) -> str:
-        return self.last_plan().layout.stages["letters"].flow
-
-
-def rebuilt_once(pipeline: SmallPipeline) -> None:
-    pipeline.found.rebuild()
-
-
-def rebuilt_twice(pipeline: SmallPipeline) -> None:
-    pipeline.found.rebuild()
-    pipeline.feed(["ace"])
-    pipeline.found.rebuild()
-
-
-def interrupted_when_all_was_folded(pipeline: SmallPipeline) -> None:
-    interrupted(pipeline)
-
-
-def interrupted_twice(pipeline: SmallPipeline) -> None:
-    """The first one is not closed by the second, for this one does not get so far."""
-    interrupted(pipeline)
-    pipeline.found.crash(step=1, when="after")
-    with pytest.raises(Crash):
-        pipeline.found.rebuild()
-
-
-def interrupted(pipeline: SmallPipeline) -> None:
-    """Right before the switch."""
-    probe = SmallPipeline()
-    before = len(probe.found.script.written)
-    probe.found.rebuild()
-    writes = probe.found.script.written[before:]
-    at = next(i for i, what in enumerate(writes) if i > 1 and what.startswith("home of notes:"))
-    pipeline.found.crash_at_write(at)
-    with pytest.raises(Crash):
-        pipeline.found.rebuild()
-    pipeline.found.script.writes.clear()
-    pipeline.check()
-
-
-def start_the_service(pipeline: SmallPipeline) -> None:
-    pipeline.found.start()
-
-
-def rebuild_again(pipeline: SmallPipeline) -> None:
-    pipeline.found.rebuild()
-
-
-def resume(pipeline: SmallPipeline) -> None:
-    try:
-        pipeline.found.rebuild(resume=True)
-    except ConfigurationError as error:
-        assert "no interrupted attempt" in str(error) or "start without --resume" in str(error)  # noqa: PT017
-        pipeline.check()
-
-
-HISTORIES = (
-    lambda _: None,
-    rebuilt_once,
-    rebuilt_twice,
-    interrupted_when_all_was_folded,
-    interrupted_twice,
-)
-
-
-@pytest.mark.parametrize("recover", [start_the_service, rebuild_again, resume])
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("history", HISTORIES)
-def test_whatever_was_interrupted_where_nothing_but_the_states_is_ever_taken_for_them(
-    history: Callable[[SmallPipeline], None], when: str, recover: Callable[[SmallPipeline], None]
-) -> None:
-    """Attempts that are done, given up, or being deleted are not resumed; in the end one copy of the states is left."""
-    for at in points(f"interrupted, {history.__name__} {when} {recover.__name__}"):
-        pipeline = SmallPipeline()
-        history(pipeline)
-        pipeline.found.crash_at_write(at, when)  # type: ignore[arg-type]
-        crashed = False
-        try:
-            pipeline.found.rebuild()
-        except Crash:
-            crashed = True
-        pipeline.found.script.writes.clear()
-        recover(pipeline)
-        pipeline.check()
-        resume(pipeline)
-        pipeline.check()
-        pipeline.feed(AFTER[:1])
-        pipeline.check()
-        resume(pipeline)
-        pipeline.check()
-        pipeline.found.rebuild()
-        pipeline.feed(AFTER[1:2])
-        pipeline.check()
-        assert pipeline.rows() == {pipeline.stored_in(): len(stored_words(pipeline.found))}, (
-            "all else is deleted"
-        )
-        if not crashed:
-            break
-    assert at >= 15
-
-
 def test_while_a_rebuild_folds_the_old_states_stay_and_what_was_interrupted_is_not_the_flow() -> None:
     """At every write before the switch all old states are there; and it is not switched before all is folded."""
     probe = SmallPipeline()
@@ -582,7 +356,7 @@ def test_while_a_rebuild_folds_the_old_states_stay_and_what_was_interrupted_is_n
 def test_a_rebuild_that_is_asked_to_stop_changes_nothing_and_can_be_resumed() -> None:
     pipeline = Pipeline()
     pipeline.feed(BEFORE)
-    env = pipeline.found._environment(None)
+    env = environment_of(pipeline.found)
     stopping = Rebuild(env, lambda flow: pipeline.found._engine(env.ports, flow), stopped=lambda: True)
     with pytest.raises(ServiceStopped, match="Nothing has changed"):
         stopping.run()

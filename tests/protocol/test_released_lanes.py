@@ -10,6 +10,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.operations.parked import ParkedSelection, ParkedWork
 from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.testing import Rehearsal
+from tests.support.environments import environment_of
 from tests.support.word_flows import append_word, same_key, stored_words, word
 
 WORDS = ("ant", "bee", "cow", "dog", "elk", "fox")
@@ -34,7 +35,7 @@ def published(*selections: ParkedSelection) -> Rehearsal:
     fails.clear()
     for selection in selections:
         rehearsal.service = None
-        assert ParkedWork(rehearsal._environment(None), selection).run().done > 0
+        assert ParkedWork(environment_of(rehearsal), selection).run().done > 0
     return rehearsal
 
 

@@ -22,8 +22,8 @@ from sqe_chain.task.results import Job
 from sqe_chain.task.states import persist
 from sqe_chain.testing import Crash
 from tests.support.memory_chunks import use_memory
-from tests.support.suites import points, some
-from tests.support.table_flows import TablePipeline
+from tests.support.suites import some
+from tests.support.table_flows import TablePipeline, begun_table
 
 Act = Callable[[TablePipeline, int], None]
 
@@ -38,19 +38,11 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return found
 
 
-def begun(at: Path, state_partitions: int) -> TablePipeline:
-    pipeline = TablePipeline(at, state_partitions=state_partitions)
-    pipeline.feed()
-    pipeline.service.run_until_caught_up()
-    pipeline.feed()
-    return pipeline
-
-
 def at_every_point(
     at: Path, state_partitions: int, act: Act, *, restart: bool, numbers: Iterable[int] | None = None
 ) -> int:
     for number in numbers or itertools.count():
-        pipeline = begun(at / str(number), state_partitions)
+        pipeline = begun_table(at / str(number), state_partitions)
         if restart:
             pipeline.service.service = None
         act(pipeline, number)
@@ -62,25 +54,6 @@ def at_every_point(
         if beyond:
             return number
     raise AssertionError("numbers end before the calls do")
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize(
-    ("kind", "state_partitions", "restart"),
-    [
-        pytest.param("delta", 2, False, id="in-place"),
-        pytest.param("delta", 2, True, id="in-place-from-start"),
-        pytest.param("delta", 3, True, id="shuffled-from-start"),
-        pytest.param("chunks", 2, True, id="chunks-in-place-from-start"),
-    ],
-    indirect=["kind"],
-)
-def test_a_crash_at_every_call(tmp_path: Path, state_partitions: int, when: str, restart: bool) -> None:
-    def crash(found: TablePipeline, number: int) -> None:
-        found.service.crash_at_call(number, "before" if when == "before" else "after")
-
-    numbers = points(f"table of {state_partitions}, crash {when} a call")
-    assert at_every_point(tmp_path, state_partitions, crash, restart=restart, numbers=numbers) > 20
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -122,7 +95,7 @@ def test_a_zombie_at_every_call_of_the_table_adds_nothing(tmp_path: Path, when: 
 def test_two_crashes_in_a_row(tmp_path: Path) -> None:
     for first in some("two crashes in a row", range(12), 3):
         for second in range(6):
-            pipeline = begun(tmp_path / f"{first}-{second}", 2)
+            pipeline = begun_table(tmp_path / f"{first}-{second}", 2)
             pipeline.service.crash_at_call(first, "after", of="table")
             pipeline.service.run_until_crash()
             pipeline.service.crash_at_call(second, "after", of="table")
@@ -135,7 +108,7 @@ def test_two_crashes_in_a_row(tmp_path: Path) -> None:
 def test_a_compaction_between_the_crash_and_the_redo(tmp_path: Path) -> None:
     """The files of the plan that is redone are gone, so they prove nothing: the table's markers decide."""
     for call in range(8):
-        pipeline = begun(tmp_path / str(call), 2)
+        pipeline = begun_table(tmp_path / str(call), 2)
         pipeline.service.crash_at_call(call, "after", of="table")
         pipeline.service.run_until_crash()
         pipeline.table.compact()
@@ -144,7 +117,7 @@ def test_a_compaction_between_the_crash_and_the_redo(tmp_path: Path) -> None:
 
 
 def test_nothing_is_flushed_before_the_seal(tmp_path: Path) -> None:
-    pipeline = begun(tmp_path, 2)
+    pipeline = begun_table(tmp_path, 2)
     before, writes = pipeline.files(), pipeline.table_writes()
     pipeline.service.crash(step=4, when="before")
     with pytest.raises(Crash):
@@ -153,27 +126,13 @@ def test_nothing_is_flushed_before_the_seal(tmp_path: Path) -> None:
 
 
 def test_a_flow_with_a_table_is_not_folded_again(tmp_path: Path) -> None:
-    pipeline = begun(tmp_path, 2)
+    pipeline = begun_table(tmp_path, 2)
     with pytest.raises(ConfigurationError, match="to rebuild it is not possible"):
         pipeline.service.rebuild()
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_crash_at_every_call_of_the_table_while_it_is_created(tmp_path: Path, when: str) -> None:
-    for number in range(40):
-        pipeline = TablePipeline(tmp_path / str(number))
-        pipeline.feed()
-        pipeline.service.crash_at_call(number, "before" if when == "before" else "after", of="table")
-        pipeline.service.run_until_caught_up()
-        pipeline.check()
-        if not pipeline.service.crashes:
-            assert number > 8
-            return
-    raise AssertionError("the first batch has more calls than that")
-
-
 def test_headers_that_a_store_lost_are_redone_and_add_nothing(tmp_path: Path) -> None:
-    pipeline = begun(tmp_path, 2)
+    pipeline = begun_table(tmp_path, 2)
     copies = pipeline.service.copy_stores()
     for _ in range(3):
         pipeline.service.run_until_caught_up()

@@ -10,12 +10,13 @@ from typing import Any
 import msgspec
 
 from sqe_chain import Flow
+from sqe_chain.ext.tables.memory import MemoryStorage
 from sqe_chain.ext.tables.reading import Table, open_table
 from sqe_chain.features.settings import settings_of
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.settings import Settings
 from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.testing import Rehearsal
+from sqe_chain.testing import Crash, Rehearsal
 
 Found = dict[tuple[str, int], float]
 
@@ -117,3 +118,64 @@ class LoadedTable:
     def replaced(self) -> int:
         """How often the service reported that the table was replaced."""
         return len(self.load.events("replaced"))
+
+
+OLD = {"a": rows_of(1, "123", 3), "b": rows_of(2, "14", 4)}
+NEW = {"b": rows_of(2, "14", 4), "c": rows_of(4, "2", 3)}  # one file that was loaded before, and another one
+
+
+def begun_overwrite(at: Path, kind: str) -> tuple[LoadedTable, Found]:
+    """A table that holds the rows of the old files, and a folder with the new ones; and the rows of these."""
+    place = str(at / "warehouse") if kind == "delta" else f"memory://{at.as_posix().replace('/', '-')}"
+    loaded = LoadedTable(at / "files", place)
+    loaded.files(**OLD)
+    loaded.run(None)
+    loaded.table.compact()  # so that partition keys share files
+    return loaded, loaded.files(**NEW)
+
+
+class Again:
+    """The same beginning again and again, in memory."""
+
+    def __init__(self, at: Path) -> None:
+        self._found, self.new = begun_overwrite(at, "memory")
+        self.old = self._found.rows
+        self._stores, self._table = self._found.load.copy_stores(), MemoryStorage(self._found.address)
+        self._copy = self._table.copy_all()
+
+    def start(self) -> LoadedTable:
+        """As it was in the beginning."""
+        self._found.load.cancel()
+        self._found.load.roll_back(self._stores)
+        self._found.load.script.events.clear()
+        self._table.restore_all(self._copy)
+        return self._found
+
+
+def goal_of(old: Found, new: Found, mode: str) -> Found:
+    """What the table holds in the end."""
+    if mode == "table":
+        return new
+    replaced = {robot for robot, _ in new}
+    return {key: bar for key, bar in old.items() if key[0] not in replaced} | new
+
+
+def load_until_crash(loaded: LoadedTable) -> None:
+    """One process: to its end, or to the crash."""
+    try:
+        service = loaded.load.start()
+        while loaded.load.batch():
+            pass
+        assert isinstance(service, StagedService)
+        service.complete()
+    except Crash:
+        pass
+    loaded.load.service = None
+
+
+def check_once(loaded: LoadedTable, mode: str, goal: Found) -> None:
+    """The same command again replaces nothing and reads nothing; a plain load adds nothing."""
+    plan, files = loaded.last.number, loaded.table._snapshot().files()
+    loaded.run(mode)
+    loaded.run(None)
+    assert (loaded.rows, loaded.last.number, loaded.table._snapshot().files()) == (goal, plan, files)

@@ -14,7 +14,7 @@ from sqe_chain.operations.changing_readers import ChangedReaders, ChangeReaders
 from sqe_chain.operations.forget import ForgetFlow
 from sqe_chain.ports.readers import Partitions
 from sqe_chain.testing import Rehearsal
-from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault
+from sqe_chain.testing.faults import FaultScript
 from sqe_chain.testing.faulty_ports import faulty_log, faulty_store
 from tests.support.environments import environment_of
 from tests.support.table_flows import Reading, TablePipeline, table_flow
@@ -108,11 +108,9 @@ class ReaderPipeline(TablePipeline):
         first.run_until_crash()
         assert first.crashes
 
-    def forget(self, name: str, *, crash_after: int | None = None) -> None:
+    def forget(self, name: str, script: FaultScript | None = None) -> None:
         """Forget the flow."""
-        script = FaultScript()
-        if crash_after is not None:
-            script.injected.append(InjectedFault(_die, None, "after", True, crash_after))  # noqa: FBT003
+        script = script or FaultScript()
         stores = {"": faulty_store(self.store, script)}
         log = faulty_log(self.log, script)
         ForgetFlow(name, stores, log, False, "forgets", lambda _: True, lambda _: None).run()  # noqa: FBT003
@@ -135,5 +133,10 @@ class ReaderPipeline(TablePipeline):
             self.fed += 1
 
 
-def _die() -> None:
-    raise Crash("while it forgets")
+def begun_readers(at: Path, *texts: str, **settings: Any) -> ReaderPipeline:
+    """Readers that have read once, and have new input."""
+    pipeline = ReaderPipeline(at, *texts, **settings)
+    pipeline.feed()
+    pipeline.run_until_caught_up()
+    pipeline.feed()
+    return pipeline

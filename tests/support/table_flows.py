@@ -95,3 +95,12 @@ class TablePipeline:
             pieces = storage.read(snapshot, snapshot.files(part), Wanted(["robot"]))
             numbers = [number for table in pieces.tables for number in table["_sqe_sequence"].to_pylist()]
             assert len(numbers) == len(set(numbers))
+
+
+def begun_table(at: Path, state_partitions: int) -> TablePipeline:
+    """A table that has rows, and new input."""
+    pipeline = TablePipeline(at, state_partitions=state_partitions)
+    pipeline.feed()
+    pipeline.service.run_until_caught_up()
+    pipeline.feed()
+    return pipeline

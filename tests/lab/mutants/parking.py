@@ -37,7 +37,7 @@ MUTANTS: Final = (
             "released_again",
             replace("request.releasing(before)", "None"),
         ),
-        killed_by="test_parking::test_the_command_dies_at_every_write",
+        killed_by="test_crash_sweep::test_killed_after_each_write",
     ),
     mutant(
         "released records are parked on",

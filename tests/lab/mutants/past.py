@@ -44,7 +44,7 @@ MUTANTS: Final = (
                 "known.silent_until != spec.silent_until",
             ),
         ),
-        killed_by="test_rebuild::test_whatever_was_interrupted_where_nothing_but_the_states_is_ever_taken_for_them",
+        killed_by="test_crash_sweep::test_killed_after_each_write",
         schedules=500,
     ),
     mutant(

@@ -163,7 +163,7 @@ MUTANTS: Final = (
                 "home, _ = (home, env.home.set_home(env.flow.name, home, replace(home, number=plan.number, plan_id=plan.plan_id), plan.to_bytes()))",
             ),
         ),
-        killed_by="test_moving::test_an_import_that_crashes_is_never_used_and_redone",
+        killed_by="test_crash_sweep::test_killed_after_each_write",
         schedules=200,
     ),
     mutant(

@@ -238,7 +238,7 @@ MUTANTS: Final = (
     mutant(
         "a rebuild that is killed lets runs start on what is half forgotten",
         ("claim:release", replace("home.owner if is_being_forgotten(home) else ''", "''")),
-        killed_by="test_forgetting::test_a_rebuild_that_is_killed_leaves_a_flow_half_forgotten_until_it_has_cut_over",
+        killed_by="test_crash_sweep::test_killed_after_each_write",
         schedules=0,
     ),
     mutant(
@@ -250,7 +250,7 @@ MUTANTS: Final = (
                 "(last.number, last.plan_id)",
             ),
         ),
-        killed_by="test_layout::test_a_change_enters_whatever_crashes_meanwhile",
+        killed_by="test_crash_sweep::test_killed_after_each_write",
     ),
     mutant(
         "the home record is read before the commits",

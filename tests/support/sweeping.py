@@ -1,0 +1,102 @@
+"""One operation under one fault, at each of its calls in turn.
+
+A write takes effect or not, and a read leaves nothing behind. So killed before a write is killed after the one before it:
+a sweep over the moments after each write has all that sweeps over every call, before and after it, would find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sqe_chain.errors import Superseded
+from sqe_chain.plans.events import When
+from sqe_chain.testing.fault_injection import Arming
+from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
+from tests.support.suites import points
+
+
+class Point:
+    """One point of a sweep.
+
+    Attributes:
+        at: calls that pass before the fault.
+        reached: whether the fault has happened.
+        refused: whether what was paused has ended with an error of those expected.
+    """
+
+    def __init__(self, at: int) -> None:
+        self.at, self.reached, self.refused = at, False, False
+
+    @contextmanager
+    def killed(self, faulty: Arming | FaultScript, of: Port | None = None) -> Iterator[None]:
+        """The process dies after a write of what is done in here; a supervisor may start it again."""
+
+        def die() -> None:
+            self.reached = True
+            raise Crash(f"after write {self.at}")
+
+        script = faulty.script if isinstance(faulty, Arming) else faulty
+        script.injected.append(InjectedFault(die, of, "after", writes=True, passes=self.at))
+        try:
+            yield
+        except Crash:
+            assert self.reached
+        finally:
+            script.cancel()
+
+    @contextmanager
+    def paused(
+        self,
+        faulty: Arming | FaultScript,
+        others: Callable[[], object],
+        ends: tuple[type[Exception], ...] = (Superseded,),
+        *,
+        of: Port | None = None,
+        when: When = "before",
+    ) -> Iterator[None]:
+        """What is done in here is paused at a call, others work meanwhile, and it goes on.
+
+        Args:
+            faulty: whose calls count.
+            others: what others do.
+            ends: errors with which it may end.
+            of: at calls of this port only.
+            when: before the call or after it.
+        """
+
+        def meanwhile() -> None:
+            self.reached = True
+            others()
+
+        script = faulty.script if isinstance(faulty, Arming) else faulty
+        script.injected.append(InjectedFault(meanwhile, of, when, passes=self.at))
+        try:
+            yield
+        except ends:
+            self.refused = True
+        finally:
+            script.cancel()
+
+
+def sweep(what: str, least: int, act: Callable[[Point], None]) -> list[Point]:
+    """Act at each point until one is not reached; in `make test` at some of them. Returns those that were.
+
+    Args:
+        what: names the sweep.
+        least: the calls that there are at least: fewer, and the fault does not hit what it is meant to hit.
+        act: sets up, does what is done under the fault of this point, repairs, and checks what must hold.
+    """
+    reached: list[Point] = []
+    for at in points(what):
+        point = Point(at)
+        try:
+            act(point)
+        except BaseException as error:
+            error.add_note(f"{what}: at call {at}")
+            raise
+        if not point.reached:
+            assert at >= least, f"{what}: {at} calls"
+            return reached
+        reached.append(point)
+    raise AssertionError("points do not end")
