@@ -67,7 +67,7 @@ class StageAudit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class Held:
     """A state, for comparison: its own key, the total, and a counter that must be 0."""
 
     name: str
@@ -79,8 +79,8 @@ def audit(stores: Mapping[str, str], truth: Expected) -> list[StageAudit]:
     """Compare both stages with the truth; `stores` is stage -> address of its store, "" for every other."""
     robots, lines = (stores.get(stage, stores.get("", "")) for stage in ("per-robot", "per-line"))
     return [
-        audit_stage("per-robot", stored_states(robots, FLOW, "per-robot"), truth.robots, _robot),
-        audit_stage("per-line", stored_states(lines, FLOW, "per-line"), truth.lines, _line),
+        audit_stage("per-robot", stored_states(robots, FLOW, "per-robot"), truth.robots, read_robot),
+        audit_stage("per-line", stored_states(lines, FLOW, "per-line"), truth.lines, read_line),
     ]
 
 
@@ -90,7 +90,7 @@ def is_exact(stages: Iterable[StageAudit]) -> bool:
 
 
 def audit_stage(
-    stage: str, states: Iterable[StoredRow], truth: Mapping[str, Total], parse: Callable[[bytes], _Held]
+    stage: str, states: Iterable[StoredRow], truth: Mapping[str, Total], parse: Callable[[bytes], Held]
 ) -> StageAudit:
     """Compare the states of one stage with what they should be."""
     result = StageAudit(stage)
@@ -119,7 +119,7 @@ def audit_stage(
     return result
 
 
-def _compare(result: StageAudit, key: str, held: _Held, truth: Total) -> None:
+def _compare(result: StageAudit, key: str, held: Held, truth: Total) -> None:
     beyond = held.total.events - truth.events
     if beyond > 0:
         result.doubled += beyond
@@ -135,14 +135,16 @@ def _compare(result: StageAudit, key: str, held: _Held, truth: Total) -> None:
         result.add(key, "wrong value", f"{held.out_of_order} events came out of order")
 
 
-def _robot(state: bytes) -> _Held:
+def read_robot(state: bytes) -> Held:
+    """What a state of stage per-robot has."""
     total = RobotTotal.FromString(state)
-    return _Held(total.robot, _total(total), total.out_of_order)
+    return Held(total.robot, _total(total), total.out_of_order)
 
 
-def _line(state: bytes) -> _Held:
+def read_line(state: bytes) -> Held:
+    """What a state of stage per-line has."""
     total = LineTotal.FromString(state)
-    return _Held(total.line, _total(total))
+    return Held(total.line, _total(total))
 
 
 def _total(state: RobotTotal | LineTotal) -> Total:

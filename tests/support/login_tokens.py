@@ -7,6 +7,8 @@ import json
 import time
 
 LIVES_S = 3_600
+broken = False
+"""Whether `unsteady` fails."""
 
 
 def token(configuration: str) -> tuple[str, float]:
@@ -25,6 +27,11 @@ def token(configuration: str) -> tuple[str, float]:
 def failing(configuration: str) -> tuple[str, float]:
     """Raises what nobody should read."""
     raise OSError(f"no answer, and here is a secret: hush {configuration}")
+
+
+def unsteady(configuration: str) -> tuple[str, float]:
+    """A token, or an error while `broken` is set."""
+    return failing(configuration) if broken else token(configuration)
 
 
 def shapeless(configuration: str) -> str:

@@ -95,7 +95,5 @@ def test_too_few_partitions_do_not_tempt_into_another_error() -> None:
     service.run_until_caught_up()
     more = Flow("few")
     more.source("words", StringValue).to("out", key=first_letter, partitions=3)
-    with pytest.raises(
-        PartitionsMismatch, match=r"its number is permanent: declare that, or give the output another name"
-    ):
+    with pytest.raises(PartitionsMismatch, match=r"permanent: declare that, or give .* another name"):
         Rehearsal(more, log=service.log).start()

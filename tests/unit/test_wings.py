@@ -29,9 +29,7 @@ def test_all_wings_of_this_package_load() -> None:
 
 def test_a_wing_that_is_not_installed_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sqe_chain.wings.installed", lambda _: {})
-    with pytest.raises(
-        ConfigurationError, match=r"'ingest' is in no installed package .* pip install 'sqe-chain\[tables\]'"
-    ):
+    with pytest.raises(ConfigurationError, match=r"'ingest' is in no .*'sqe-chain\[tables\]'"):
         wings.load(wings.WINGS, "ingest", "tables")
     with pytest.raises(FlowError, match=r"test_wings\.py:\d+: table 'rows'"):
         Flow("loads").source("rows", dict, raw=True).ingest("rows", partition_key="key", row_key="at")

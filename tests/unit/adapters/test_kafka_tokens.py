@@ -53,10 +53,10 @@ def test_a_function_is_named_by_its_place(place: object) -> None:
 
 
 def test_a_function_that_fails_later_is_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokens = Tokens(f"{PLACE}:token", "")
+    tokens = Tokens(f"{PLACE}:unsteady", "")
     first, expires_s = tokens("")
     assert expires_s > time.time() + 60
-    monkeypatch.setattr(tokens, "_function", login_tokens.failing)
+    monkeypatch.setattr(login_tokens, "broken", True)
     again, soon_s = tokens("")
     assert again == first
     assert soon_s < time.time() + 60
@@ -65,6 +65,6 @@ def test_a_function_that_fails_later_is_asked_again_soon(monkeypatch: pytest.Mon
     faults(Refused())  # type: ignore[arg-type]
     with pytest.raises(Unavailable, match="OSError was raised"):
         faults.raise_refusal()
-    monkeypatch.setattr(tokens, "_function", login_tokens.token)
+    monkeypatch.setattr(login_tokens, "broken", False)
     assert tokens("")[1] > time.time() + 60
     assert tokens.failed == ""

@@ -82,7 +82,7 @@ def test_an_unfinished_declaration_is_refused(here: Path) -> None:
 def test_a_name_that_is_missing_or_no_flow_lists_the_flows(flows: ModuleType) -> None:
     with pytest.raises(
         ConfigurationError,
-        match=r"has no 'totals'\. Expected one of: by_key, copies, counts, letters, once, parks, skipping_copies, skips, sorting, two_stores, windows",
+        match=r"'totals'\. Expected one of: by_key, .*, windows",
     ):
         load_flow("cli_flows:totals")
     with pytest.raises(ConfigurationError, match="is a stream of a flow"):

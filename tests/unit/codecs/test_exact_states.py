@@ -191,9 +191,7 @@ def test_what_differs_is_named(value: Any, text: str) -> None:
 
 def test_an_object_in_two_places_is_refused() -> None:
     part, tags = Part("p"), ["t"]
-    with pytest.raises(
-        ValueError, match=r"\.first and \.parts\[0\] are one object|\.parts\[0\] and \.first are one object"
-    ):
+    with pytest.raises(ValueError, match=r"(\.first|\.parts\[0\]) and (\.first|\.parts\[0\]) are one"):
         codec_for(Order).encode_state(Order(parts=[part], first=part))
     seen = set[int]()
     codec = codec_for(dict)

@@ -121,9 +121,7 @@ def test_a_value_without_a_codec_is_refused_by_its_type() -> None:
     for value in (Celsius(), {1}, None, 1j):
         with pytest.raises(ConfigurationError, match=f"no codec for {type(value).__name__}"):
             wrap(value, key=None, timestamp_ms=0)
-    with pytest.raises(
-        ConfigurationError, match=r"no codec 'xml'; known are: bytes, (.*, )?json, (.*, )?protobuf"
-    ):
+    with pytest.raises(ConfigurationError, match=r"'xml'; known are: bytes, .*json, .*protobuf"):
         codec_for(dict, "xml")
 
 
@@ -141,9 +139,7 @@ def test_a_type_within_a_function_cannot_be_found_elsewhere() -> None:
 
 @pytest.mark.parametrize("tag", ["shop.Renamed", "json:shop:Renamed"])
 def test_a_type_that_records_wait_for_under_an_old_name_is_named(tag: str) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"of type shop.Renamed .* wait for their event time.*under its old name"
-    ):
+    with pytest.raises(ConfigurationError, match=r"shop\.Renamed .*under its old name"):
         codec_of_tag(tag)
 
 

@@ -60,7 +60,9 @@ def test_a_warm_up_reads_and_writes_nothing() -> None:
         (0, 2, 3),
         (1, 0, 0),
     ]
-    assert (engine._outputs, engine._states) == ([], [])
+    engine.publish()
+    assert engine.persist(0, "plan", {}) == 0
+    assert (script.written, log.records("totals")) == ([], []), "nothing of it is kept for a batch"
 
 
 def test_a_warm_up_of_what_is_not_there_fails_by_name() -> None:

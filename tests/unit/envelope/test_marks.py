@@ -179,10 +179,9 @@ def test_whatever_is_redone_from_wherever_each_message_is_accepted_once(
 @pytest.mark.parametrize("ordinal", [0, 1, 2])
 def test_a_republisher_that_changed_its_mind_stops_replay_or_not(partition: Partition, ordinal: int) -> None:
     assert partition.accept(made(5, ordinal=1, of=3))
-    with pytest.raises(
-        ChangedRepublisher, match=r"robot\.ok\[0\]@1.*one of 4.*offset 0 they were 3.*another flow name"
-    ):
+    with pytest.raises(ChangedRepublisher, match=r"one of 4.*they were 3") as caught:
         partition.accept(made(5, ordinal=ordinal, of=4))
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("robot.ok", 0, 1)
     assert partition.accept(made(5, ordinal=2, of=3))
 
 
@@ -337,7 +336,7 @@ def test_too_many_lanes_stop_and_known_ones_go_on() -> None:
     assert partition.accept(made(1, shard=1))
     with pytest.raises(
         TooManyLanes,
-        match=r"2 are known and 2 allowed.*release of parked.*republication of states.*standard/ok#2",
+        match=r"2 are known and 2 allowed.*standard/ok#2",
     ):
         partition.accept(made(1, shard=2))
     assert partition.accept(made(2, shard=1))

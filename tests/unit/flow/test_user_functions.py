@@ -72,9 +72,7 @@ def generator(*_: Any) -> Any:
 def test_what_would_not_run_or_is_no_function_is_refused_where_it_is_declared(place: Place) -> None:
     never_run = [like(place, waits), like(place, async_generator), partial(waits), Waiting()]
     for function in never_run if place.gives == "values" else [*never_run, like(place, generator)]:
-        with pytest.raises(
-            FlowError, match=r"user_functions.py:\d+: .* at .*test_user_functions.py:\d+ is (async|a gen)"
-        ):
+        with pytest.raises(FlowError, match=r"user_functions.py:\d+: .*test_user_functions.py:\d+ is a"):
             place.flow(function)
     for kind in (list[int], int | None, NewType("Id", int), Annotated[int, "an id"], 7):
         with pytest.raises(FlowError, match=r"user_functions.py:\d+: .*(function|decoder)"):

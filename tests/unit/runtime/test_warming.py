@@ -50,5 +50,7 @@ def test_a_service_asked_to_stop_does_not_wait_and_later_failures_are_not_report
         warm.wait(stop)
         assert not engine.released.is_set()
         threading.Timer(0.05, engine.released.set).start()
-    warm._thread.join(60)
+    for thread in threading.enumerate():
+        if thread.name == "sqe-chain warm-up":
+            thread.join(60)
     assert failed == []

@@ -54,7 +54,7 @@ def robot_states(truth: Expected) -> dict[str, StoredRow]:
 
 
 def audited(states: dict[str, StoredRow], truth: Expected) -> audit.StageAudit:
-    return audit.audit_stage("per-robot", states.values(), truth.robots, audit._robot)
+    return audit.audit_stage("per-robot", states.values(), truth.robots, audit.read_robot)
 
 
 def test_what_is_right_has_no_findings(truth: Expected) -> None:
@@ -67,8 +67,8 @@ def test_what_is_right_has_no_findings(truth: Expected) -> None:
 def test_lines_are_compared_too(truth: Expected) -> None:
     states = [StoredRow(0, key.encode(), line_state(key, total)) for key, total in truth.lines.items()]
 
-    assert audit.is_exact([audit.audit_stage("per-line", states, truth.lines, audit._line)])
-    assert not audit.is_exact([audit.audit_stage("per-line", states[1:], truth.lines, audit._line)])
+    assert audit.is_exact([audit.audit_stage("per-line", states, truth.lines, audit.read_line)])
+    assert not audit.is_exact([audit.audit_stage("per-line", states[1:], truth.lines, audit.read_line)])
 
 
 def test_a_missing_key_is_found_with_its_events(truth: Expected) -> None:

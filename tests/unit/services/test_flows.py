@@ -27,7 +27,7 @@ def log(request: pytest.FixtureRequest) -> MemoryLog:
 def audited(service: Rehearsal, truth: Expected) -> list[audit.StageAudit]:
     """The audit of what the service has stored."""
     found = []
-    parsers = {"per-robot": (truth.robots, audit._robot), "per-line": (truth.lines, audit._line)}
+    parsers = {"per-robot": (truth.robots, audit.read_robot), "per-line": (truth.lines, audit.read_line)}
     for stage, (held, parse) in parsers.items():
         states = [
             StoredRow(0, key, state.SerializeToString()) for key, state in service.states(stage).items()

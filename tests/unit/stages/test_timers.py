@@ -287,7 +287,7 @@ def test_timers_without_a_function_are_dropped_when_they_are_due() -> None:
     assert results == []
     assert run_one(table, [20])[0] == []
     stage = stage_on(MemoryTable(), on_timer=None, stage="totals")
-    with pytest.raises(PoisonError, match=r"stage 'totals': set_timer\(\) in an aggregate without on_timer="):
+    with pytest.raises(PoisonError, match=r"stage 'totals': set_timer\(\) .* on_timer="):
         stage.accept(record_at(0, ("set", 5, "a")))
 
 
@@ -399,9 +399,7 @@ def test_timers_of_both_clocks_that_set_each_other_without_end_are_refused() -> 
 def test_another_clock_is_refused() -> None:
     timers = KeyTimers(b"k", no_timers(), "totals", allowed=True)
     for call in (timers.set_timer, lambda *args: timers.delete_timer(*args[1:])):
-        with pytest.raises(
-            PoisonError, match="stage 'totals': the clock of a timer is 'event' or 'batch', got 'wall'"
-        ):
+        with pytest.raises(PoisonError, match=r"stage 'totals': the clock .*'wall'"):
             call(5, "a", "wall")  # type: ignore[arg-type]
 
 
@@ -425,9 +423,7 @@ def test_timers_that_set_each_other_without_end_are_refused(back_ms: int) -> Non
         )
 
     stage = stage_on(MemoryTable(), on_timer=again)
-    with pytest.raises(
-        TimerFailed, match="more than 10000 times in a row a timer has set one that is not after itself"
-    ):
+    with pytest.raises(TimerFailed, match="more than 10000 times in a row"):
         stage.accept(record_at(90_000, ("set", -50_000, "a")))
 
 
@@ -529,9 +525,7 @@ def test_a_state_that_cannot_be_stored_is_its_records_fault() -> None:
         state[7] = "numbers are no names in JSON"
 
     stage: TimedAggregate[Any] = TimedAggregate(MemoryTable(), state=dict, fold=spoil, stage="totals")
-    with pytest.raises(
-        PoisonError, match=r"stage 'totals': .* left a state of key b'k' that cannot be stored"
-    ):
+    with pytest.raises(PoisonError, match=r"stage 'totals': .* key b'k' that cannot be stored"):
         stage.accept(record_at(1))
 
 

@@ -106,7 +106,5 @@ def test_dead_letter_records_of_older_versions_are_read() -> None:
 
 @pytest.mark.parametrize("value", [b"", b"{}", json.dumps({"format": 2}).encode()])
 def test_a_decision_of_a_newer_version_stops_its_reader(value: bytes) -> None:
-    with pytest.raises(
-        ServiceStopped, match=r"clean.dead-letters\[0\]@0: a decision .* cannot be understood"
-    ):
+    with pytest.raises(ServiceStopped, match=r"clean.dead-letters\[0\]@0: a decision"):
         folded((TOPIC, 0, None, value, [(DECISION, b"release")], 0))

@@ -80,11 +80,9 @@ def test_a_struct_with_a_wrong_field_is_poison_at_an_output_too(
     for number in range(3):
         rehearsal.feed("in", {"n": number}, key="of-record")
     if poison == "stop":
-        with pytest.raises(
-            PoisonError,
-            match=r"in\[0\]@1 .*Expected `int`, got `str` - at `\$\.n`.* got a Reading from .*key b'",
-        ):
+        with pytest.raises(PoisonError, match=r"Expected `int`, got `str` - at `\$\.n`.*key b'") as caught:
             rehearsal.run_until_caught_up()
+        assert (caught.value.topic, caught.value.offset) == ("in", 1)
         return
     rehearsal.run_until_caught_up()
     assert [envelope.payload_as(Reading) for envelope in rehearsal.published("out")] == [

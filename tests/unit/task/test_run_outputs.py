@@ -122,8 +122,17 @@ def gatherer_of(seed: int) -> Gatherer:
         if random.random() < 0.5:
             compacted, largest = random.random() < 0.2, random.choice([1100, 1_048_588])
             topics[topic] = TopicInfo(topic, bytes(16), 6, compacted, largest)
+    assert outputs_of(flow) == [*OUTPUTS]
     shard, watermark = random.choice([None, 2]), random.choice([0, NOW_MS])
     return Gatherer(flow.compile(), shard, topics, NOW_MS, "", {"out0": watermark})
+
+
+OUTPUTS = range(1, 4)
+"""Of the flow of `gatherer_of`, by which a gatherer calls them."""
+
+
+def outputs_of(flow: Flow) -> list[int]:
+    return [node.index for node in flow.compile().outputs]
 
 
 def made_of(random: Random, outputs: Sequence[int], count: int) -> tuple[list[Made], list[int]]:
@@ -203,7 +212,7 @@ def test_a_run_gives_the_records_of_its_inputs(kind: str, worthwhile: int, seed:
         patch.setattr(run_template, "FEWEST", worthwhile)
         for _ in range(3):
             block = block_of(random, kind, random.choice([1, 5, 40]), begin)
-            made, inputs = made_of(random, list(run._targets), len(block.messages))
+            made, inputs = made_of(random, OUTPUTS, len(block.messages))
             begin += len(block.messages)
             given = list(made)
             envelopes: list[Any] = [("kept", 0, None, None, None, 0)]
@@ -284,7 +293,7 @@ def test_one_run_holds_chains_of_one_size_and_positions_of_several() -> None:
     flow = Flow("f")
     flow.source("in", StringValue).to("out", partitions=1)
     run, naive = (Gatherer(flow.compile(), None, {}, NOW_MS) for _ in range(2))
-    (index,) = run._targets
+    (index,) = outputs_of(flow)
     made: list[Made] = [(index, b"k", TYPE, b"x")] * 60
     outputs: list[Output] = []
     run.gather(made, range(60), BlockInputs(TP, block, lane_of), outputs)
@@ -295,7 +304,7 @@ def test_a_run_of_several_types_for_one_key_is_refused_like_its_input() -> None:
     flow = Flow("f")
     flow.source("in", StringValue).to("out", partitions=1)
     gatherer = Gatherer(flow.compile(), None, {}, NOW_MS)
-    (index,) = gatherer._targets
+    (index,) = outputs_of(flow)
     block = block_of(Random(1), "raw", 60, 0)
     made: list[Made] = [*[(index, b"k", "a.B", b"x")] * 60, (index, b"k", "c.D", b"x")]
     records: list[Output] = []
@@ -313,7 +322,7 @@ def test_an_input_that_is_taken_back_leaves_no_position_behind(why: str, carrier
     flow.source("in", StringValue).to("out", partitions=1, carrier=carrier)
     refuses = {"out": TopicInfo("out", bytes(16), 1, max_message_bytes=2_000)}
     gatherer, naive = (Gatherer(flow.compile(), None, refuses, NOW_MS) for _ in range(2))
-    (index,) = gatherer._targets
+    (index,) = outputs_of(flow)
     block = block_of(Random(1), "raw", 3, 0)
     records: list[Output] = []
     expected: list[Output] = []
@@ -345,7 +354,7 @@ def test_after_a_replay_an_envelope_names_the_highest_position_before_it(carrier
     flow = Flow("f")
     flow.source("in", StringValue).to("out", partitions=1, carrier=carrier)
     gatherer = Gatherer(flow.compile(), None, {}, NOW_MS)
-    (index,) = gatherer._targets
+    (index,) = outputs_of(flow)
     block = block_of(Random(1), "raw", 3, 0)
     records: list[Output] = []
     for offset, number in enumerate((0, 1, 0, 2)):
@@ -371,7 +380,7 @@ def test_what_an_input_gives_is_gathered_once(before: str, again: str, kind: str
             carrier: Any = kind
             stream.to(topic, partitions=4, carrier=carrier)
     gatherer = Gatherer(flow.compile(), None, {}, NOW_MS)
-    first, second = gatherer._targets
+    first, second = outputs_of(flow)
     block = block_of(Random(1), "raw", 3, 0)
 
     def gather(way: str, index: int, number: int, key: bytes) -> list[Output]:

@@ -446,7 +446,7 @@ def test_outputs_of_one_input_at_one_position_are_noticed(monkeypatch: pytest.Mo
     inputs = {"in": EVENTS, "names": EVENTS[:1]}
     prove(flow, inputs, seconds=600, schedules=1, other_processes=False)
     each_unit_is_taken_for_an_input_of_its_own(monkeypatch)
-    with pytest.raises(NotExact, match=r"redo: a lane and position names one content.*twice in a batch"):
+    with pytest.raises(NotExact, match=r"redo: a lane and position .*twice in a batch"):
         prove(flow, inputs, seconds=600, schedules=1, other_processes=False)
 
 
@@ -463,7 +463,7 @@ def test_a_function_that_cannot_reach_what_it_needs_is_waited_for(
         prove_schedule(flow, inputs, Schedule(tuple(range(len(EVENTS))), unreachable=(number,)))
     for module in (poison, level, source_partition):
         monkeypatch.setattr(module, "raise_outage", lambda *_: None)
-    with pytest.raises(NotExact, match="key robot_of cannot reach what it needs, and raises Unavailable"):
+    with pytest.raises(NotExact, match=r"key robot_of cannot reach .*Unavailable"):
         prove_schedule(flow, inputs, Schedule(tuple(range(len(EVENTS))), unreachable=tuple(range(1, 60))))
 
 

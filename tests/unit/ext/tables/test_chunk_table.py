@@ -286,8 +286,7 @@ def overtake(written: WrittenTable) -> None:
     del written.storage.rows.pieces  # type: ignore[attr-defined]
     compacting.compact(written.storage, written.table.schema(), 2)
     written.storage.rows.pieces = pieces  # type: ignore[attr-defined]
-    for part in (0, 1):
-        written.storage._vacuum(part, 1 << 60)  # type: ignore[attr-defined]
+    written.storage.vacuum(-1)  # what was left an hour ahead of now, which is everything
 
 
 def test_a_vacuum_that_crashes_is_finished_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,8 +312,7 @@ def test_a_vacuum_that_crashes_is_finished_by_the_next(monkeypatch: pytest.Monke
 
 
 def vacuum(written: WrittenTable) -> None:
-    for part in (0, 1):
-        written.storage._vacuum(part, 1 << 60)  # type: ignore[attr-defined]
+    written.storage.vacuum(-1)  # what was left an hour ahead of now, which is everything
 
 
 def test_names_go_up_with_each_commit() -> None:

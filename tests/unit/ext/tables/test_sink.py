@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pyarrow as pa
@@ -69,11 +70,16 @@ def test_a_flush_is_added_once(tmp_path: Path) -> None:
     assert len(open_table(str(tmp_path / "t")).files()) == 2
 
 
-def test_a_file_that_is_there_is_not_written_again_and_never_replaced(tmp_path: Path) -> None:
+def test_a_file_that_is_there_is_not_written_again_and_never_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sink = claimed(tmp_path)
     flush = flush_of(sink, 3)
-    path = sink._put(flush, files_of_rows(flush))[0].path
-    file = tmp_path / "t" / path
+    with monkeypatch.context() as patch:
+        patch.setattr(sink.storage, "commit", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            sink.flush(flush)
+    (file,) = (tmp_path / "t").rglob("*.parquet")
     before = file.stat()
     sink.flush(flush)
     assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
