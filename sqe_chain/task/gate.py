@@ -1,4 +1,7 @@
-"""Which inputs of a partition a batch takes: the gate before the first operator of a flow that goes by event time.
+"""Event time of the inputs of one partition: what they show of it, and which of them a batch takes.
+
+`SourceTimes` finds times, lanes and watermarks of records, and moves event time by them. `Gate` is before the first operator
+of a flow that goes by event time: it decides what a batch takes.
 
 A batch takes what lies up to the frontier (`sqe_chain.task.event_times`), as whole inputs. What lies beyond it has no
 effect at all: no output, no state, no dead-letter record. It waits where it is, in Kafka, and is read again when its time has come.
@@ -231,6 +234,7 @@ class SourceTimes:
     ) -> None:
         self.times, self._node, self.guard, self.late = times, node, guard, False
         self._since, self._at_end = since, at_end
+        # Lane as envelopes state it -> its writer. Invariant: it has all lanes that `facts` has given, for `shown_by` to find.
         self._writers = {0: ORIGIN}
 
     def facts(self, records: Records, given_ms: Mapping[int, int] | None) -> TimeFacts:
@@ -274,7 +278,7 @@ class SourceTimes:
         """What records show of event time, before it is decided whether they are new; their source has no function for times."""
         shown = self._shown_by_columns(records)
         if shown is None:
-            (facts,) = without_replays([records], [self.facts(records, None)], self.guard, deciding)
+            (facts,) = self._without_replays([records], [self.facts(records, None)], deciding)
             shown = self.shown_by(facts)
         return shown
 
@@ -296,6 +300,88 @@ class SourceTimes:
                 is_enough = stated_ms or times.follows(name, latest_ms, guard)
                 known_ms = (latest_ms,) if is_enough else known_ms.tolist()
             times.observe(name, known_ms, stated_ms, guard=guard, at_end=self._at_end)
+
+    def take(
+        self,
+        read: Sequence[Records],
+        gate: Gate,
+        deciding: Deciding,
+        given_times: Callable[[Records], Mapping[int, int] | None],
+    ) -> Iterator[Records]:
+        """What a batch takes of a range, block by block, each record with its place; what waits is noted in `times`.
+
+        Args:
+            read: all of the range, block by block.
+            gate: that of the partition.
+            deciding: what decides about its records.
+            given_times: gives the times that the source's function gives; None: it has none.
+        """
+        facts = self._without_replays(
+            read, [self.facts(records, given_times(records)) for records in read], deciding
+        )
+        reached_ms, joined = self.times.watermark_of(ORIGIN), TimeFacts.joined(facts)
+        # Event time moves by all that was read, whether it is taken or waits.
+        for own in facts:
+            self.observe(self.shown_by(own))
+        places, begin = gate.take(joined, self.times, self._taken_before(read, deciding)), 0
+        self.late = gate.are_late(joined, places, reached_ms)
+        for records in read:
+            end = begin + len(records.messages)
+            numbers = [number for number in range(end - begin) if begin + number in places]
+            if numbers:
+                if len(numbers) < end - begin:
+                    records = deciding.records_of([records.messages[number] for number in numbers])  # noqa: PLW2901
+                records.place({at: places[begin + number] for at, number in enumerate(numbers)})
+                yield records
+            begin = end
+
+    def _taken_before(self, read: Sequence[Records], deciding: Deciding) -> set[int]:
+        """Indexes of what is read again, and was taken before or skipped unread: of what did not wait."""
+        known, begin = set[int](), 0
+        for records in read:
+            for number, message in enumerate(records.messages):
+                if message.offset() >= self._since:
+                    return known
+                if deciding.has_taken(records, number):
+                    known.add(begin + number)
+            begin += len(records.messages)
+        return known
+
+    def _without_replays(
+        self, read: Sequence[Records], facts: list[TimeFacts], deciding: Deciding
+    ) -> list[TimeFacts]:
+        """Without the times of replays, where these could show clocks to be wrong that were right.
+
+        They come late, so they prove nothing about the order of a lane.
+
+        Args:
+            read: the records, block by block.
+            facts: what is known of them.
+            deciding: what decides about them.
+        """
+        if self.guard is None:
+            return facts
+        times_ms: list[Any] = list(chain.from_iterable([own.times_ms for own in facts]))
+        if None in times_ms:
+            times_ms = [at_ms for at_ms in times_ms if at_ms is not None]
+        if not times_ms or max(times_ms) - min(times_ms) <= self.guard.max_jump_ms:
+            return facts
+        reached = {lane: mark.position for lane, mark in deciding.marks}
+        kept: list[TimeFacts] = []
+        for records, own in zip(read, facts, strict=True):
+            kept_ms: list[int | None] = list(own.times_ms)
+            for number, lane in enumerate(own.lanes):
+                if lane is None:
+                    continue
+                message, head = records.messages[number], deciding.head_of(records, number)
+                position = b"" if head is None else head.position
+                position = position or root_position(stored_epoch(message.leader_epoch()), message.offset())
+                if position <= reached.get(lane, b""):
+                    kept_ms[number] = None
+                else:
+                    reached[lane] = position
+            kept.append(own._replace(times_ms=kept_ms))
+        return kept
 
     def _shown_by_columns(self, records: Records) -> list[Shown] | None:
         """The same for a block of ordinary records that are read for the first time, and near enough in time that no clock was wrong.
@@ -375,102 +461,10 @@ def _by_lane(facts: TimeFacts) -> dict[int, tuple[Sequence[int], int]]:
                 highest_ms[lane] = max(highest_ms[lane], stated)
     unknown = None in times_ms
     return {
-        lane: (_without_none(own) if unknown else own, highest_ms[lane])  # type: ignore[misc] # none is None
+        lane: ([at_ms for at_ms in own if at_ms is not None] if unknown else own, highest_ms[lane])  # type: ignore[misc] # none is None
         for lane, own in times_of.items()
         if lane is not None
     }
-
-
-def _without_none(times_ms: Sequence[int | None]) -> list[int]:
-    return [at_ms for at_ms in times_ms if at_ms is not None]
-
-
-def without_replays(
-    read: Sequence[Records], facts: list[TimeFacts], guard: JumpGuard | None, deciding: Deciding
-) -> list[TimeFacts]:
-    """Without the times of replays, where these could show clocks to be wrong that were right.
-
-    They come late, so they prove nothing about the order of a lane.
-
-    Args:
-        read: the records, block by block.
-        facts: what is known of them.
-        guard: see `guard_of`.
-        deciding: what decides about them.
-    """
-    if guard is None:
-        return facts
-    times_ms: list[Any] = list(chain.from_iterable([own.times_ms for own in facts]))
-    if None in times_ms:
-        times_ms = [at_ms for at_ms in times_ms if at_ms is not None]
-    if not times_ms or max(times_ms) - min(times_ms) <= guard.max_jump_ms:
-        return facts
-    reached = {lane: mark.position for lane, mark in deciding.marks}
-    kept: list[TimeFacts] = []
-    for records, own in zip(read, facts, strict=True):
-        kept_ms: list[int | None] = list(own.times_ms)
-        for number, lane in enumerate(own.lanes):
-            if lane is None:
-                continue
-            message, head = records.messages[number], deciding.head_of(records, number)
-            position = b"" if head is None else head.position
-            position = position or root_position(stored_epoch(message.leader_epoch()), message.offset())
-            if position <= reached.get(lane, b""):
-                kept_ms[number] = None
-            else:
-                reached[lane] = position
-        kept.append(own._replace(times_ms=kept_ms))
-    return kept
-
-
-def taken_by_time(
-    read: Sequence[Records],
-    times: SourceTimes,
-    gate: Gate,
-    deciding: Deciding,
-    since: int,
-    given_times: Callable[[Records], Mapping[int, int] | None],
-) -> Iterator[Records]:
-    """What a batch takes of a range; see `sqe_chain.task.gate`.
-
-    Args:
-        read: all of the range, block by block.
-        times: event time of the partition; it moves.
-        gate: that of the partition.
-        deciding: what decides about its records.
-        since: first offset that was not read before.
-        given_times: gives the times that the source's function gives; None: it has none.
-    """
-    facts = without_replays(
-        read, [times.facts(records, given_times(records)) for records in read], times.guard, deciding
-    )
-    reached_ms, joined = times.times.watermark_of(ORIGIN), TimeFacts.joined(facts)
-    for own in facts:
-        times.observe(times.shown_by(own))
-    places, begin = gate.take(joined, times.times, _known(read, deciding, since)), 0
-    times.late = gate.are_late(joined, places, reached_ms)
-    for records in read:
-        end = begin + len(records.messages)
-        numbers = [number for number in range(end - begin) if begin + number in places]
-        if numbers:
-            if len(numbers) < end - begin:
-                records = deciding.records_of([records.messages[number] for number in numbers])  # noqa: PLW2901
-            records.place({at: places[begin + number] for at, number in enumerate(numbers)})
-            yield records
-        begin = end
-
-
-def _known(read: Sequence[Records], deciding: Deciding, since: int) -> set[int]:
-    """Numbers of the messages that are read again, and were taken before or skipped unread: of those that did not wait."""
-    known, begin = set[int](), 0
-    for records in read:
-        for number, message in enumerate(records.messages):
-            if message.offset() >= since:
-                return known
-            if deciding.has_taken(records, number):
-                known.add(begin + number)
-        begin += len(records.messages)
-    return known
 
 
 def give_times(

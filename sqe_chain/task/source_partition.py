@@ -23,7 +23,7 @@ from sqe_chain.task.compiler import Compiler
 from sqe_chain.task.dead_letters import dead_letter
 from sqe_chain.task.event_times import Taking, guard_of
 from sqe_chain.task.exclusion import Exclusion, SkipLimit
-from sqe_chain.task.gate import Gate, SourceTimes, give_times, taken_by_time
+from sqe_chain.task.gate import Gate, SourceTimes, give_times
 from sqe_chain.task.inputs import stretches
 from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.parking import Discarded, Following, ParkedKeys, ParkedRecord, discarded
@@ -124,8 +124,7 @@ class SourcePartition:
             return blocks
         if self._times is None:
             return map(partial(self._placed_late, self._gate), blocks)
-        since = self._portion.since or 0
-        return taken_by_time(list(blocks), self._times, self._gate, self._deciding, since, self._given_times)
+        return self._times.take(list(blocks), self._gate, self._deciding, self._given_times)
 
     def _gate_of(self, taking: Taking | None) -> Gate | None:
         """The gate; None: no stage takes this source's records in the order of their times."""
