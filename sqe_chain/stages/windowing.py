@@ -11,7 +11,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
@@ -258,3 +259,100 @@ def joined(sessions: Iterable[HasSpan], timestamp_ms: int) -> Span:
     """The span of one session made of these and a record."""
     spans = [Span(timestamp_ms, timestamp_ms), *(session.span for session in sessions)]
     return Span(min(span.start_ms for span in spans), max(span.end_ms for span in spans))
+
+
+Place = tuple[Span, list[Held]]
+"""A window that a record lies in: its span with the record, and the open windows that it is made of, in the order of their beginnings.
+
+None of them: it is a new one. Two: sessions that become one.
+"""
+
+
+class Windower(ABC):
+    """Which windows a record lies in, and when they close. It keeps nothing: the open windows of a key come as an argument.
+
+    Args:
+        windows: their kind.
+        grace_ms: how long stream time may be past the end of a window, of a session also past its gap, that still takes records.
+    """
+
+    def __init__(self, windows: Windowing, grace_ms: int) -> None:
+        self.bucket_ms, self.phase_ms = bucket_of(windows, grace_ms)
+        self._after_end_ms = closes_ms(windows, Span(0, 0), grace_ms)
+
+    @abstractmethod
+    def spans(self, at_ms: int) -> list[Span]:
+        """The windows of a record that is alone, in the order of their beginnings.
+
+        Raises:
+            PoisonError: its time lies outside the calendar.
+        """
+
+    @abstractmethod
+    def places(self, opened: Sequence[Held], at_ms: int, now_ms: int) -> list[Place[Held]]:
+        """The windows that a record lies in and that take it; none if it is late.
+
+        Args:
+            opened: the open windows of its key.
+            at_ms: its event time.
+            now_ms: stream time.
+
+        Raises:
+            PoisonError: its time lies outside the calendar.
+        """
+
+    def closes_ms(self, span: Span) -> int:
+        """First stream time at which a window no longer takes records."""
+        return span.end_ms + self._after_end_ms
+
+    def last_close_ms(self, at_ms: int) -> int:
+        """When the last window closes that a record of this time lies in."""
+        try:
+            return max(map(self.closes_ms, self.spans(at_ms)), default=at_ms)
+        except PoisonError:  # beyond the calendar, hence beyond all its windows
+            return at_ms
+
+
+class FixedWindower(Windower):
+    """Windows that lie where they lie, whatever records come."""
+
+    def __init__(self, windows: Tumbling | Hopping | Calendar, grace_ms: int) -> None:
+        super().__init__(windows, grace_ms)
+        self._windows = windows
+
+    def spans(self, at_ms: int) -> list[Span]:
+        return self._windows.spans(at_ms)
+
+    def places(self, opened: Sequence[Held], at_ms: int, now_ms: int) -> list[Place[Held]]:
+        held, ended_ms = {window.span: window for window in opened}, now_ms - self._after_end_ms
+        return [
+            (span, [held[span]] if span in held else [])
+            for span in self._windows.spans(at_ms)
+            if span.end_ms > ended_ms
+        ]
+
+
+class SessionWindower(Windower):
+    """Sessions, which grow with their records, and merge."""
+
+    def __init__(self, windows: Sessions, grace_ms: int) -> None:
+        super().__init__(windows, grace_ms)
+        self._gap_ms = windows.gap_ms
+
+    def spans(self, at_ms: int) -> list[Span]:
+        return [Span(at_ms, at_ms)]
+
+    def places(self, opened: Sequence[Held], at_ms: int, now_ms: int) -> list[Place[Held]]:
+        # At most two: open sessions of a key are more than a gap apart.
+        held = touching(opened, at_ms, self._gap_ms)
+        span = joined(held, at_ms)
+        return [(span, held)] if self.closes_ms(span) > now_ms else []
+
+
+def windower_of(windows: Windowing, grace_ms: int) -> Windower:
+    """What finds the windows of records."""
+    return (
+        SessionWindower(windows, grace_ms)
+        if isinstance(windows, Sessions)
+        else FixedWindower(windows, grace_ms)
+    )

@@ -12,42 +12,102 @@
     >>> [(result.key, result.span, result.state.value) for result in hours.take_results()]
     [(b'robot-7', Span(start_ms=0, end_ms=3600000), 7)]
 
-Beside it: shapes and spans of windows, `windowing.py`; their rows, `window_rows.py`; when they close, `timetable.py`; what a
-stage of windows gives and reads, `window_kind.py`.
+A stage of windows is put together from three parts that do not know each other:
 
-Source: windowed aggregations of Kafka Streams, with `suppress(untilWindowCloses)`.
+* the clock: stream time and what is due then, `stream_time.py` and `timetable.py`
+* the windower: which windows a record lies in, which of them merge, when they close, `windowing.py`
+* the fold: what values make of the state of a window, `WindowFold`
+
+`WindowedAggregate` asks them for each record, and keeps windows in rows (`window_rows.py`). `WindowsKind` is what a flow declares.
+
+Source: windowed aggregations of Kafka Streams, with `suppress(untilWindowCloses)`; clock, windower and fold are Bytewax's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
 from typing import Any, Generic
 
+from sqe_chain._proto.window_result_pb2 import WindowResult
+from sqe_chain._proto.windows_pb2 import WindowsRow
 from sqe_chain.codecs import Codec
-from sqe_chain.errors import PoisonError
+from sqe_chain.codecs.window import key_text, window_of
+from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.flow.context import Origin
 from sqe_chain.flow.declaration import check_bool, check_duration, check_windows, state_codec
+from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_callable, check_nothing
-from sqe_chain.flow.stored import Span
+from sqe_chain.flow.stage_kind import STANDARD, StageTask, StageTraits, StageWork
+from sqe_chain.flow.stored import Span, StoredState
 from sqe_chain.flow.table import RowTable
+from sqe_chain.flow.units import Push, Unit, UnitRun
 from sqe_chain.stages.live_rows import ExpiringRows
 from sqe_chain.stages.own_values import OwnValues, state_left
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict, dropped
+from sqe_chain.stages.record_work import Given, RecordFunctions, RunWork, context_of
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.table import write_row
-from sqe_chain.stages.timed_stage import MONTH_GUARD, KeyedStage
-from sqe_chain.stages.user_code import RunError
+from sqe_chain.stages.timed_stage import MONTH_GUARD, KeyedStage, TimedKind
+from sqe_chain.stages.user_code import RunError, guarded
 from sqe_chain.stages.window_rows import (
     OPEN,
     RETAINED,
+    SHOWN,
     OpenWindow,
     Result,
     ShownWindows,
     State,
+    key_of_shown,
+    results_of,
     retained_row,
     windows_in,
     windows_row,
 )
-from sqe_chain.stages.windowing import Sessions, Windowing, bucket_of, closes_ms, joined, touching
+from sqe_chain.stages.windowing import Sessions, Windowing, windower_of
+
+
+class WindowFold(Generic[State]):
+    """What values make of the state of a window. It changes copies, so that a fold or merge that fails changes nothing.
+
+    Args:
+        codec: of states.
+        fold: see `WindowedAggregate`.
+        merge: see `WindowedAggregate`; None: windows that do not merge.
+    """
+
+    def __init__(
+        self,
+        codec: Codec[State],
+        fold: Callable[[State, Any], object],
+        merge: Callable[[State, State], object] | None,
+    ) -> None:
+        self._codec, self._fold, self._merge = codec, fold, merge
+
+    def folded(self, held: Sequence[OpenWindow[State]], value: object) -> State:
+        """The state of one window, with one more value.
+
+        Args:
+            held: the open windows that it is made of, in the order of their beginnings; none: it is a new one.
+            value: the value.
+        """
+        codec = self._codec
+        state = codec.copy(held[0].state) if held else codec.new()
+        if len(held) > 1:
+            state = self._merged(state, held[1:])
+        check_nothing("fold", self._fold, self._fold(state, value))
+        left: State = state_left(codec, state, "the fold of a window")
+        return left
+
+    def _merged(self, state: State, others: Sequence[OpenWindow[State]]) -> State:
+        merge = self._merge
+        if merge is None:
+            raise AssertionError("windows of a fixed size do not merge")
+        for later in others:
+            check_nothing("merge", merge, merge(state, later.state))
+        # It may have taken parts of a later state, which has to stay as it is if the fold fails.
+        return self._codec.copy(state)
 
 
 class WindowedAggregate(KeyedStage[Result], Generic[State]):
@@ -108,29 +168,38 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         if isinstance(windows, Sessions) or merge is not None:
             check_callable("merge", merge, where, "nothing")
         check_bool("shown", shown, where)
-        bucket_ms, phase_ms = bucket_of(windows, lateness_ms)
-        super().__init__(table, guard, bucket_ms=bucket_ms, phase_ms=phase_ms, exact=True, clock_ms=clock_ms)
+        self._windower = windower = windower_of(windows, lateness_ms)
+        super().__init__(
+            table,
+            guard,
+            bucket_ms=windower.bucket_ms,
+            phase_ms=windower.phase_ms,
+            exact=True,
+            clock_ms=clock_ms,
+        )
         self.record: Record | None = None
         self.changed: dict[tuple[bytes, Span], Record] | None = None
         self._values = OwnValues("a stream")
-        self._windows = windows
         self._codec = state if isinstance(state, Codec) else state_codec(where, state, None, where)
-        self._fold = fold
-        self._merge = merge
+        self._fold = WindowFold(self._codec, fold, merge)
         self._retention_ms = retention_ms
         self._expiring = ExpiringRows(
             table,
             self._timetable,
             decode=lambda content: windows_in(content, self._codec),
             encode=lambda opened: windows_row(opened, self._codec),
-            end_of=lambda window: self._closes(window.span),
+            end_of=lambda window: windower.closes_ms(window.span),
         )
+        # All of these are of one batch, and empty between two.
+        # Rows that were looked at. Invariant: none of their windows closes before the timetable reminds of it.
+        self._looked_at: set[bytes] = set()
+        # Rows that were due. Invariant: what of their windows stream time has closed is among the results.
         self._due: set[bytes] = set()
+        # Row of a window that is final and kept -> when it is kept no longer, and its content.
         self._closed: dict[bytes, tuple[int, bytes]] = {}
-        self._views = ShownWindows(table, self._codec) if shown else None
-        self._spans: Any = getattr(windows, "spans", None)
-        self._after_end_ms = closes_ms(windows, Span(0, 0), lateness_ms)
+        # Span -> key -> its window, while `fold_run` changes it in place. Invariant: all of them are open.
         self._in_use: dict[Span, dict[bytes, OpenWindow[State]]] = {}
+        self._views = ShownWindows(table, self._codec) if shown else None
 
     def accept(self, record: Record) -> Verdict:
         """Close what the record's event time closes, then fold it; see `take_results`.
@@ -147,10 +216,16 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
             return refused
         if self._table.settled(row):  # an earlier attempt wrote it: to fold again would count twice
             return FORWARD
-        into = self._into_session if isinstance(self._windows, Sessions) else self._into_all
-        if into(row, record):
+        now_ms = self._timetable.time.now_ms
+        if now_ms is None:
+            raise AssertionError("the record has moved stream time")
+        if row not in self._looked_at:
+            if self._closes_early(row):
+                self._close(row, now_ms)
+            self._looked_at.add(row)
+        if self._fold_into(row, record, now_ms):
             return FORWARD
-        closed = f"was closed at stream time {self.stream_time_ms} ms"
+        closed = f"was closed at stream time {now_ms} ms"
         return dropped(Reason.LATE, f"every window of event time {record.timestamp_ms} ms {closed}")
 
     def fold_run(
@@ -183,10 +258,10 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
             if at_ms >= limit_ms:
                 break
             if not start_ms <= at_ms < end_ms:
-                span = self._only_span(at_ms)
-                if span is None or self._closes(span) <= now_ms:
+                span = self._open_span(at_ms, now_ms)
+                if span is None:
                     break
-                (start_ms, end_ms), limit_ms = span, min(limit_ms, self._closes(span))
+                (start_ms, end_ms), limit_ms = span, min(limit_ms, self._windower.closes_ms(span))
                 opened = self._in_use.setdefault(span, {})
             key: Any = keys[index]
             window = opened.get(key) or self._use(key, Span(start_ms, end_ms))
@@ -217,7 +292,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         """
         now_ms = self._timetable.time.now_ms
         latest_ms = event_ms if now_ms is None else max(now_ms, event_ms)
-        self.advance(self._last_moment(latest_ms))
+        self.advance(self._windower.last_close_ms(latest_ms))
 
     def finish(self, now_ms: int) -> None:
         stream_time_ms = self._timetable.time.now_ms
@@ -236,77 +311,58 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         super().finish(now_ms)
         self._due.clear()
         self._closed.clear()
+        self._looked_at.clear()
         self._in_use.clear()
 
-    def _into_all(self, row: bytes, record: Record) -> bool:
-        """Fold a record into each of its open windows; False if none is open."""
-        now_ms = self._timetable.time.now_ms
-        if now_ms is None or isinstance(self._windows, Sessions):
-            raise AssertionError("asked for windows of a fixed size, after a record was observed")
-        held = {window.span: window for window in self._expiring.all_at(row)}
-        folded: dict[Span, State] = {}
-        spans = [span for span in self._windows.spans(record.timestamp_ms) if self._closes(span) > now_ms]
-        for span in spans:
-            # Each window folds a value of its own.
-            value = record.value if len(spans) == 1 else self._values.read_back(record.value)
-            folded[span] = self._folded(held[span].state if span in held else None, value)
-        # Only after all folds have succeeded: a record that fails is in none of its windows.
-        for span, state in folded.items():
-            self._note_changed(record.key, span)
-            if span in held:
-                held[span].state = state
-            else:
-                held[span] = self._opened(row, span, state)
-        if folded:
-            self._expiring.replace(row, list(held.values()))
-        return bool(folded)
-
-    def _into_session(self, row: bytes, record: Record) -> bool:
-        """Fold a record into its session, merging two if it lies between them; False if the session was closed."""
-        now_ms = self._timetable.time.now_ms
-        if now_ms is None or not isinstance(self._windows, Sessions) or self._merge is None:
-            raise AssertionError("asked for sessions, after a record was observed")
-        opened = self._expiring.at(row)
-        touched = touching(opened, record.timestamp_ms, self._windows.gap_ms)
-        span = joined(touched, record.timestamp_ms)
-        if self._closes(span) <= now_ms:
+    def _fold_into(self, row: bytes, record: Record, now_ms: int) -> bool:
+        """Fold a record into each window that it lies in and that takes it; False if there is none."""
+        opened = self._expiring.all_at(row)
+        places = self._windower.places(opened, record.timestamp_ms, now_ms)
+        if not places:
             return False
-        # At most two: open sessions of a key are more than a gap apart. The earlier one's state takes the later one's.
-        state: State | None = None
-        for window in touched:
-            if state is None:
-                state = self._codec.copy(window.state)
-            else:
-                check_nothing("merge", self._merge, self._merge(state, window.state))
-        state = self._folded(state, record.value)
-        for old in (*(window.span for window in touched), span):
-            self._note_changed(record.key, old)
-        session = self._opened(row, span, state) if not touched else touched[-1]
-        session.span, session.state = span, state
-        self._expiring.replace(row, [window for window in opened if window not in touched] + [session])
+        states = []
+        for _, held in places:
+            # Each window folds a value of its own.
+            value = record.value if len(places) == 1 else self._values.read_back(record.value)
+            states.append(self._fold.folded(held, value))
+        # Only after all folds have succeeded: a record that fails is in none of its windows.
+        fresh: list[OpenWindow[State]] = []
+        merged: list[OpenWindow[State]] = []
+        for (span, held), state in zip(places, states, strict=True):
+            self._note_changed(record.key, span, held)
+            if not held:
+                fresh.append(self._opened(row, span, state))
+                continue
+            # Sessions that merge go on as the last one, whose listing is the latest.
+            window = held[-1]
+            window.span, window.state = span, state
+            if len(held) > 1:
+                merged += held[:-1]
+        if merged or fresh:
+            opened = [window for window in opened if window not in merged] + fresh
+        self._expiring.replace(row, opened)
         return True
 
-    def _last_moment(self, latest_ms: int) -> int:
-        """When the last window closes that a record of this time lies in."""
-        if isinstance(self._windows, Sessions):
-            return self._closes(Span(latest_ms, latest_ms))
-        try:
-            return max((self._closes(span) for span in self._windows.spans(latest_ms)), default=latest_ms)
-        except PoisonError:  # beyond the calendar, hence beyond all its windows
-            return latest_ms
+    def _closes_early(self, row: bytes) -> bool:
+        """Whether any window of a key closes before it is listed: it was listed when more lateness was declared."""
+        windows = self._expiring.all_at(row)
+        return any(self._windower.closes_ms(window.span) < window.reminded_ms for window in windows)
 
-    def _only_span(self, at_ms: int) -> Span | None:
-        """The window of a record where windows do not overlap; None where the calendar ends."""
+    def _open_span(self, at_ms: int, now_ms: int) -> Span | None:
+        """The only window of a record; None where `accept` has to look at the record."""
         try:
-            (span,) = self._spans(at_ms)
+            (span,) = self._windower.spans(at_ms)
         except PoisonError:
             return None
-        return Span(*span)
+        return span if self._windower.closes_ms(span) > now_ms else None
 
     def _use(self, key: bytes | None, span: Span) -> OpenWindow[State] | None:
         """An open window, which may be new, ready to be changed; None where `accept` has to look at the record."""
         if key is None or self._table.settled(row := OPEN + key):
             return None
+        if row not in self._looked_at and self._closes_early(row):
+            return None
+        self._looked_at.add(row)
         windows = self._expiring.all_at(row)
         used = next((window for window in windows if window.span == span), None)
         if used is None:
@@ -318,17 +374,9 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         return used
 
     def _opened(self, row: bytes, span: Span, state: State) -> OpenWindow[State]:
-        at_ms = self._closes(span)
+        at_ms = self._windower.closes_ms(span)
         self._timetable.remind(row, at_ms)
         return OpenWindow(span, state, None, at_ms)
-
-    def _folded(self, state: State | None, value: object) -> State:
-        """Fold into a copy, so that a fold that fails changes nothing."""
-        codec = self._codec
-        changed = codec.new() if state is None else codec.copy(state)
-        check_nothing("fold", self._fold, self._fold(changed, value))
-        left: State = state_left(codec, changed, "the fold of a window")
-        return left
 
     def _do_due(self) -> None:
         # A reminder names a row, and each window in it is judged by its own span. So what a merged session has left does nothing.
@@ -342,13 +390,13 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         kept: list[OpenWindow[State]] = []
         windows = self._expiring.all_at(row)
         for window in sorted(windows, key=lambda window: window.span):
-            at_ms = self._closes(window.span)
+            at_ms = self._windower.closes_ms(window.span)
             if at_ms <= due_ms:
                 self._in_use.pop(window.span, None)  # its windows close together
                 self._give(row[len(OPEN) :], window, at_ms)
                 continue
             kept.append(window)
-            if window.reminded_ms <= due_ms:
+            if window.reminded_ms <= due_ms or at_ms < window.reminded_ms:
                 window.reminded_ms = at_ms
                 self._timetable.remind(row, at_ms)
         if len(kept) < len(windows):
@@ -361,12 +409,185 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
             row = retained_row(key, window.span)
             self._closed[row] = at_ms + self._retention_ms, windows_row([window], self._codec)
 
-    def _note_changed(self, key: bytes | None, span: Span) -> None:
-        # Without a record, a heartbeat closes the window: what is closed is no early result.
-        if self.changed is not None and key is not None and self.record is not None:
-            self.changed[key, span] = self.record
-        if self._views is not None and key is not None:
-            self._views.touch(key, span)
+    def _note_changed(self, key: bytes | None, span: Span, held: Sequence[OpenWindow[State]] = ()) -> None:
+        """Note a window that has changed, and those that it is made of, which may be no more."""
+        if key is None or (self.changed is None and self._views is None):
+            return
+        for changed in (*[window.span for window in held], span):
+            # Without a record, a heartbeat closes the window: what is closed is no early result.
+            if self.changed is not None and self.record is not None:
+                self.changed[key, changed] = self.record
+            if self._views is not None:
+                self._views.touch(key, changed)
 
-    def _closes(self, span: Span) -> int:
-        return span.end_ms + self._after_end_ms
+
+@dataclass(frozen=True)
+class WindowsKind(TimedKind[WindowedAggregate[Any]]):
+    """The kind of `windowed`."""
+
+    name = "windows"
+
+    windows: Any
+    states: Codec[Any]
+    fold: DeclaredFunction
+    merge: DeclaredFunction | None = None
+    lateness_ms: int = 0
+    late: Any = "drop"
+    retention_ms: int = 0
+    beats: DeclaredFunction | None = None
+    guard: Any = STANDARD
+    shown: bool = False
+
+    @property
+    def codec(self) -> Codec[Any]:
+        return self.states
+
+    @property
+    def traits(self) -> StageTraits:
+        # Only a stage that is declared with a view keeps a row for each window; retained ones can be read
+        return StageTraits(
+            method="windowed",
+            called="filter",
+            order="times",
+            heartbeat=self.beats,
+            guard=self.time_guard,
+            gives_outputs=True,
+            has_views=self.shown,
+            windowed=True,
+            sides=("dropped", "changes"),
+            may_be_last=bool(self.retention_ms),
+        )
+
+    def check(self, where: str, *, dead_letters: bool) -> None:
+        if check_windows(self.windows, where, overlap=True).merges and self.merge is None:
+            raise FlowError(
+                f"{where}: sessions need merge=: a record between two sessions merges their states"
+            )
+        if self.merge is not None and self.merge.takes_context:
+            raise FlowError(f"{where}: merge must take 2 argument(s), and no context")
+        super().check(where, dead_letters=dead_letters)
+
+    @property
+    def only_folds(self) -> bool:
+        """Whether a value does nothing but change the state of one window, so that it needs no record around it."""
+        fixed = not (self.windows.overlap or self.windows.merges)
+        return fixed and self.beats is None and not self.fold.takes_context and self.states.self_checking
+
+    def start(self, task: StageTask) -> StageWork:
+        return WindowsWork(self, task)
+
+    def stage(
+        self, table: RowTable, functions: RecordFunctions, clock_ms: int | None
+    ) -> WindowedAggregate[Any]:
+        call: Callable[..., Any] = guarded(self.fold.function)
+
+        @wraps(call)
+        def fold_in_context(state: object, value: object) -> object:
+            if windows.record is None:
+                raise AssertionError("a fold is called for a record")
+            context = context_of(windows.record, functions.now_ms)
+            given = call(state, value, context)
+            if context.state_deleted:
+                raise PoisonError(
+                    f"stage {functions.name!r}: delete_state() is not for windows: a window's state ends with the window"
+                )
+            return given
+
+        windows: WindowedAggregate[Any] = WindowedAggregate(
+            table,
+            windows=self.windows,
+            state=self.states,
+            fold=fold_in_context if self.fold.takes_context else call,
+            merge=None if self.merge is None else guarded(self.merge.function),
+            lateness_ms=self.lateness_ms,
+            retention_ms=self.retention_ms,
+            shown=self.shown,
+            **self.timing(clock_ms),
+        )
+        return windows
+
+    def outputs(self, stage: WindowedAggregate[Any]) -> Iterable[Given]:
+        """The windows that have become final, under the input that moved stream time past their end."""
+        return (
+            Given(result.key, self.value_of(result), "the window from {} to {} ms".format(*result.span))
+            for result in stage.take_results()
+        )
+
+    def value_of(self, result: Result) -> object:
+        """A value of the flow's kind: JSON with its state, or the message for states in any other form."""
+        key, (start_ms, end_ms), state = result
+        if self.states.name == "json":
+            return window_of(self.states.python_type)(key_text(key), start_ms, end_ms, state)
+        encoded = self.states.encode(state)
+        return WindowResult(
+            key=key, start_ms=start_ms, end_ms=end_ms, type=self.states.type_name, state=encoded
+        )
+
+    def close(self, stage: WindowedAggregate[Any], event_ms: int) -> None:
+        stage.close_all(event_ms)
+
+    def states_in(self, row: bytes, content: bytes) -> Iterable[StoredState]:
+        # Each open window, and each final one that is retained
+        final = row.startswith(RETAINED)
+        for key, span, state in results_of(row, content, self.states):
+            yield StoredState(key, state, span, final)
+
+    def shown_in(self, row: bytes, content: bytes) -> Mapping[str, object] | None:
+        # Each window that has a row of its own, as results in topics have it, and whether it is final
+        if not row.startswith(SHOWN):
+            return None
+        (window,) = WindowsRow.FromString(content).windows
+        return {
+            "key": key_text(key_of_shown(row)),
+            "start_ms": window.start_ms,
+            "end_ms": window.start_ms + window.length_ms,
+            "final": window.final,
+            "state": self.states.to_view(self.states.decode(window.state)),
+        }
+
+
+class WindowsWork(RunWork):
+    """The work of windows: record by record, or in runs where values are only folded."""
+
+    rows = OPEN
+
+    def __init__(self, kind: WindowsKind, task: StageTask) -> None:
+        super().__init__(kind, task)
+        self._declared = kind
+        # Runs change states without copies: not where an input may be taken back. They note no records: not for early results.
+        self._in_runs = kind.only_folds and not (task.reversible or task.changes)
+        if task.changes:
+            self._stage.changed = {}
+        # Each window that the batch has changed and that is open at its end, with the input that changed it last.
+        self._early: list[tuple[Origin, Result]] = []
+
+    def apply(self, units: Sequence[Unit]) -> None:
+        if not self._in_runs:
+            super().apply(units)
+            return
+        run = UnitRun.of(units)
+        self._load(run)
+        # The user's own function: a fold that fails ends the attempt, so nobody has to know whose error it was.
+        index, fold_run, fold = 0, self._stage.fold_run, self._declared.fold.function
+        while index < len(run):  # each turn takes one unit at least
+            try:
+                index = fold_run(fold, run.keys, run.values, run.times_ms, index)
+            except RunError as error:
+                self._stop(run, error.index, error)
+            if index < len(run):
+                super().apply((run[index],))
+                index += 1
+
+    def finish(self) -> None:
+        for (key, span), record in (self._stage.changed or {}).items():
+            result = self._stage.still_open(key, span)
+            if result is not None:
+                self._early.append((record.unit[4], result))
+        super().finish()
+
+    def push_changes(self, push: Push) -> None:
+        """Pass early results to the operators after `changes()`, in the order (last input that changed it, key, window)."""
+        for origin, result in sorted(
+            self._early, key=lambda early: (early[0].order, early[0].tp.topic_id, *early[1][:2])
+        ):
+            push(self._declared.value_of(result), result.key, b"", origin)

@@ -152,8 +152,8 @@ MUTANTS: Final = (
     mutant(
         "a window that closes now takes one more record",
         (
-            "WindowedAggregate._into_all",
-            replace("self._closes(span) > now_ms", "self._closes(span) >= now_ms"),
+            "FixedWindower.places",
+            replace("span.end_ms > ended_ms", "span.end_ms >= ended_ms"),
         ),
         killed_by="test_windows::test_a_tumbling_window_closes_with_the_record_that_passes_its_end_and_lateness",
     ),
@@ -165,18 +165,31 @@ MUTANTS: Final = (
     mutant(
         "a session may be joined when it closes",
         (
-            "WindowedAggregate._into_session",
-            replace("self._closes(span) <= now_ms", "self._closes(span) < now_ms"),
+            "SessionWindower.places",
+            replace("self.closes_ms(span) > now_ms", "self.closes_ms(span) >= now_ms"),
         ),
         killed_by="test_windows::test_a_session_is_prolonged_and_joined_and_closes_behind_gap_and_lateness",
     ),
     mutant(
         "sessions are merged into the state of the earlier one itself",
         (
-            "WindowedAggregate._into_session",
-            replace("self._codec.copy(window.state)", "window.state"),
+            "WindowFold.folded",
+            replace("codec.copy(held[0].state)", "held[0].state"),
         ),
         killed_by="test_windows::test_a_record_that_fails_between_two_sessions_changes_neither",
+    ),
+    mutant(
+        "a fold changes what a merge has taken of the later session",
+        ("WindowFold._merged", replace("self._codec.copy(state)", "state")),
+        killed_by="test_windows::test_a_record_that_fails_between_two_sessions_changes_neither_though_merge_took_parts",
+    ),
+    mutant(
+        "a window that closes before it is listed is forgotten",
+        (
+            "WindowedAggregate._closes_early",
+            replace("self._windower.closes_ms(window.span) < window.reminded_ms", "False"),
+        ),
+        killed_by="test_windows::test_with_less_lateness_windows_of_before_are_emitted_all_the_same[sessions]",
     ),
     mutant(
         "a window that was extended is not listed again",

@@ -117,6 +117,54 @@ def test_a_record_that_fails_between_two_sessions_changes_neither(fails: str) ->
     assert windows_in(stage.take_results()) == [(b"k", Span(0, 0), "a"), (b"k", Span(20, 20), "c")]
 
 
+def test_a_record_that_fails_between_two_sessions_changes_neither_though_merge_took_parts() -> None:
+    def merge(state: dict[str, Any], later: dict[str, Any]) -> None:
+        state["values"] = later["values"]
+
+    def fold(state: dict[str, Any], value: str) -> None:
+        state.setdefault("values", []).append(value)
+        if value == "joins":
+            raise ValueError("no fold")
+
+    stage = WindowedAggregate(
+        MemoryTable(), windows=Sessions(10), state=dict, fold=fold, merge=merge, lateness_ms=20
+    )
+    for at_ms, value in ((0, "a"), (20, "c")):
+        assert stage.accept(event(at_ms, value)).forward
+    with pytest.raises(ValueError, match="no fold"):
+        stage.accept(event(10, "joins"))
+    stage.advance(100)
+    assert [result.state["values"] for result in stage.take_results()] == [["a"], ["c"]]
+
+
+@pytest.mark.parametrize(
+    ("windows", "in_runs"),
+    [(Sessions(10), False), (Hopping(10, 10), False), (Tumbling(10), False), (Tumbling(10), True)],
+    ids=["sessions", "hopping", "tumbling", "tumbling in runs"],
+)
+def test_with_less_lateness_windows_of_before_are_emitted_all_the_same(
+    windows: Windowing, in_runs: bool
+) -> None:
+    """The stored timetable lists them at the moment at which they would have closed."""
+    table = MemoryTable()
+    run(table, [event(0, "a"), event(20, "b")], windows, lateness_ms=100)
+    stage = stage_on(table, windows)
+    if in_runs:
+        assert stage.fold_run(write, [b"k"], ["c"], [50], 0) == 0, "it needs `accept`"
+    stage.accept(event(50, "c"))
+    assert [result.state.value for result in stage.take_results()] == ["a", "b"]
+    stage.finish(0)
+    _, results = run(table, [99], windows)
+    assert [value for _, _, value in results] == ["c"]
+
+
+def test_with_less_lateness_a_window_closes_in_time_if_another_one_of_its_key_is_due() -> None:
+    table = MemoryTable()
+    run(table, [event(0, "a"), event(58, "b")], Sessions(10), lateness_ms=50)
+    _, results = run(table, [61, 70], Sessions(10))
+    assert [value for _, _, value in results] == ["a", "b"]
+
+
 def test_a_prolonged_session_closes_behind_those_that_end_before_it() -> None:
     table = MemoryTable()
     run(table, [event(0, key=b"a"), event(5, key=b"b")], Sessions(10))
