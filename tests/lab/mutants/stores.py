@@ -260,7 +260,7 @@ MUTANTS: Final = (
             "ChunkInfo.says_the_same",
             replace("(self.crc32, self.content_hash) == (other.crc32, other.content_hash)", "True"),
         ),
-        killed_by="test_chunk::test_another_chunk_is_not",
+        killed_by="test_chunk_vectors::test_vectors",
     ),
     mutant(
         "a vacuum deletes before it says so",

@@ -9,7 +9,9 @@ from types import ModuleType
 import pytest
 
 from sqe_chain.cli.loading import load_flow
-from sqe_chain.errors import ConfigurationError, FlowError
+from sqe_chain.errors import ChainError, ConfigurationError, FlowError
+
+FLOW = "from sqe_chain.flow import Flow\nflow = Flow"
 
 
 @pytest.fixture
@@ -43,40 +45,26 @@ def test_a_package_that_lacks_the_module(here: Path) -> None:
         load_flow("cli_package.flows:flow")
 
 
-def test_an_import_that_fails_within_the_module_names_its_line(here: Path) -> None:
-    (here / "cli_importing.py").write_text("\nimport no_such_dependency\n", encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=r"cli_importing\.py:2: .*no_such_dependency"):
-        load_flow("cli_importing:flow")
-
-
-def test_a_syntax_error_names_its_line(here: Path) -> None:
-    (here / "cli_broken.py").write_text("\n\nflow = (\n", encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=r"cli_broken\.py:3: .*SyntaxError"):
-        load_flow("cli_broken:flow")
-
-
-@pytest.mark.parametrize("code", ["1 / 0", "raise SystemExit(3)", "int('x')"])
-def test_a_module_that_fails_names_its_line(here: Path, code: str) -> None:
-    (here / "cli_failing.py").write_text(f"# a comment\n{code}\n", encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=r"cli_failing\.py:2: importing cli_failing failed: \w+: "):
-        load_flow("cli_failing:flow")
-
-
-def test_a_wrong_declaration_keeps_its_name_and_place(here: Path) -> None:
-    (here / "cli_wrong.py").write_text(
-        "from sqe_chain.flow import Flow\nflow = Flow('a flow with spaces')\n", encoding="utf-8"
-    )
-    with pytest.raises(FlowError, match=r"cli_wrong\.py:2: flow name"):
-        load_flow("cli_wrong:flow")
-
-
-def test_an_unfinished_declaration_is_refused(here: Path) -> None:
-    (here / "cli_half.py").write_text(
-        "from sqe_chain.flow import Flow\nflow = Flow('half')\nflow.source('words', bytes.decode)\n",
-        encoding="utf-8",
-    )
-    with pytest.raises(FlowError, match=r"cli_half\.py:3: nothing is done"):
-        load_flow("cli_half:flow")
+@pytest.mark.parametrize(
+    ("code", "error", "place"),
+    [
+        ("\nimport no_such_dependency\n", ConfigurationError, r":2: .*no_such_dependency"),
+        ("\n\nflow = (\n", ConfigurationError, r":3: .*SyntaxError"),
+        ("# a comment\n1 / 0\n", ConfigurationError, r":2: importing \w+ failed: ZeroDivisionError: "),
+        ("# a comment\nraise SystemExit(3)\n", ConfigurationError, r":2: importing \w+ failed: SystemExit: "),
+        ("# a comment\nint('x')\n", ConfigurationError, r":2: importing \w+ failed: ValueError: "),
+        (f"{FLOW}('a flow with spaces')\n", FlowError, ":2: flow name"),
+        (f"{FLOW}('half')\nflow.source('words', bytes.decode)\n", FlowError, ":3: nothing is done"),
+    ],
+    ids=["import", "syntax", "division", "exit", "value", "declaration", "unfinished"],
+)
+def test_what_is_wrong_in_a_module_names_its_line(
+    here: Path, request: pytest.FixtureRequest, code: str, error: type[ChainError], place: str
+) -> None:
+    name = f"cli_{request.node.callspec.id}"
+    (here / f"{name}.py").write_text(code, encoding="utf-8")
+    with pytest.raises(error, match=rf"{name}\.py{place}"):
+        load_flow(f"{name}:flow")
 
 
 def test_a_name_that_is_missing_or_no_flow_lists_the_flows(flows: ModuleType) -> None:

@@ -9,8 +9,6 @@ from types import ModuleType
 
 from typer.testing import Result
 
-from sqe_chain.adapters.memory import MemoryLog
-
 Command = Callable[..., Result]
 Feed = Callable[..., None]
 
@@ -56,16 +54,6 @@ def test_a_republisher_reports_it_too_and_a_sound_batch_reports_nothing(
     assert "excluded_sample" not in line
 
 
-def test_lines_of_text_show_it_without_python(
-    flows: ModuleType, feed: Feed, command: Command, store: str
-) -> None:
-    flows.broken.add("a")
-    feed("a")
-    shown = command("run", "cli_flows:skips", *RUN, "--store", store).stderr
-    assert 'excluded_errors={"ValueError": 1}' in shown
-    assert f'{{"input": "words[0]@0", "error": "ValueError", "text": "{refused("a")}"}}' in shown
-
-
 def test_records_that_kept_plans_skip_are_listed_and_counted(
     flows: ModuleType, feed: Feed, command: Command, store: str
 ) -> None:
@@ -104,31 +92,3 @@ def test_peek_shows_a_dead_letter_record_and_its_error(
     shown = command("peek", "cli-letters.dead-letters", *KAFKA).stdout
     assert "dead-letter record of flow cli-letters, read at words[1]@0: ValueError: cannot read b" in shown
     assert 'payload "b"' in shown
-
-
-def test_a_dead_letter_record_that_is_released_counts_once(
-    flows: ModuleType, feed: Feed, log: MemoryLog, command: Command, store: str
-) -> None:
-    flows.broken.add("b")
-    feed("a", "b")
-    log.append("words", 0, b"rubbish")
-    command("run", "cli_flows:letters", *RUN, "--store", store)
-    flows.broken.clear()
-    release = (
-        "failed",
-        "release",
-        "cli_flows:letters",
-        *RUN[:4],
-        "--store",
-        store,
-        "--allow-weak-durability",
-    )
-    shown = command(*release)
-    assert shown.exit_code == 1, shown.stderr  # one of them cannot be released
-    assert "records that count now: 1" in shown.stdout
-    assert "cannot be released, only discarded, or wait behind one that cannot: 1" in shown.stderr
-    again = json.loads(command(*release, "--json").stdout)
-    assert (again["flow"], again["released"], again["left"]) == ("cli-letters", 0, 1)
-    command("run", "cli_flows:letters", *RUN, "--store", store)
-    states = command("state", "cli_flows:letters", "per-word", "--store", store, "--json").stdout
-    assert sorted(json.loads(line)["key"] for line in states.splitlines()) == ["a", "b"]

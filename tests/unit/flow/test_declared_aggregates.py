@@ -5,6 +5,7 @@ Method: Hypothesis, against a computation from the list of all values; each kind
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import math
@@ -17,7 +18,6 @@ from typing import Annotated, Any, NamedTuple, Optional
 
 import msgspec
 import pytest
-from google.protobuf.struct_pb2 import Struct
 from google.protobuf.wrappers_pb2 import BytesValue, Int64Value, StringValue
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -507,13 +507,21 @@ def test_the_source_of_a_fold_can_be_read() -> None:
     flow = Flow("source")
     flow.source("values", Fastening).aggregate("per-robot", key="robot", screws=sum_("screws"))
     (fold,) = flow.compile().stages[0].stage_kind.functions
-    source = inspect.getsource(fold.function)
-    assert "field_0 = value.screws" in source
-    assert "total = state.screws + field_0" in source
+    assert ast.parse(inspect.getsource(fold.function)).body, "as debuggers and traces show it"
 
 
 def test_a_field_that_several_aggregates_need_is_read_once() -> None:
-    flow = Flow("source")
-    flow.source("values", Struct).aggregate("all", n=count("fields"), m=count("fields"))
-    (fold,) = flow.compile().stages[0].stage_kind.functions
-    assert inspect.getsource(fold.function).count("value.fields") == 1
+    reads: list[object] = []
+
+    class Lazy:
+        @property
+        def screws(self) -> int:
+            reads.append(self)
+            return 2
+
+    for python_type in (Lazy, None):
+        reads.clear()
+        state = folded(
+            {"n": count("screws"), "m": sum_("screws"), "l": last("screws")}, [Lazy()], python_type
+        )
+        assert (asdict(state), len(reads)) == ({"n": 1, "m": 2, "l": 2}, 1)

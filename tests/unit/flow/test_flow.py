@@ -42,11 +42,7 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
     "topic read twice": ("is already read at", lambda flow: twice(lambda: words(flow))),
     "topic named twice": ("named twice", lambda flow: flow.source(["words", "words"], StringValue)),
     "no topic": ("at least one topic", lambda flow: flow.source([], StringValue)),
-    "topic's alphabet": ("'wörds'", lambda flow: flow.source("wörds", StringValue)),
-    "topic's length": ("1 to 249", lambda flow: flow.source("w" * 250, StringValue)),
     "no payload": ("needs the type of its payloads, or a decoder", lambda flow: flow.source("words")),  # type: ignore[call-overload]
-    "payload no type": ("needs the type of its payloads, or a decoder", lambda flow: flow.source("words", 7)),  # type: ignore[call-overload]
-    "nulls unknown": ("nulls='keep'", lambda flow: flow.source("words", StringValue, nulls="keep")),  # type: ignore[call-overload]
     "nulls without decoder": (
         "needs a decoder",
         lambda flow: flow.source("words", StringValue, nulls="decode"),  # type: ignore[call-overload]
@@ -60,23 +56,11 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
         lambda flow: words(flow).aggregate("a b", key=same_key, state=StringValue, fold=append_word),
     ),
     "payload without a codec": ("no codec for set", lambda flow: flow.source("words", set)),
-    "codec unknown": (
-        "no codec 'xml'; known are: bytes",
-        lambda flow: flow.source("words", dict, codec="xml"),
-    ),
     "codec of another type": (
         "takes generated classes",
         lambda flow: flow.source("words", dict, codec="protobuf"),
     ),
     "codec and decoder": ("has a decoder", lambda flow: flow.source("words", len, codec="json")),  # type: ignore[call-overload]
-    "output's codec unknown": (
-        "no codec 'xml'",
-        lambda flow: words(flow).to("out", partitions=1, codec="xml"),
-    ),
-    "state no type": (
-        "must be a type",
-        lambda flow: words(flow).aggregate("s", key=same_key, state=7, fold=append_word),  # type: ignore[call-overload]
-    ),
     "state without a codec": (
         "no codec for set",
         lambda flow: words(flow).aggregate("s", key=same_key, state=set, fold=append_word),
@@ -84,14 +68,6 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
     "state of what cannot change": (
         "changes its state in place",
         lambda flow: words(flow).aggregate("s", key=same_key, state=int, fold=append_word),
-    ),
-    "fold no function": (
-        "fold needs a function",
-        lambda flow: words(flow).aggregate("s", key=same_key, state=StringValue, fold=7),  # type: ignore[call-overload]
-    ),
-    "key no function": (
-        "key needs a function",
-        lambda flow: words(flow).aggregate("s", key="robot", state=StringValue, fold=append_word),  # type: ignore[call-overload]
     ),
     "fold of one argument": (
         "must take 2",
@@ -130,7 +106,6 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
     ),
     "map of a named argument": ("must take 1", lambda flow: words(flow).map(lambda a, *, b: a)),  # type: ignore[arg-type,misc]
     "map of three and more": ("must take 1", lambda flow: words(flow).map(lambda a, b, c, *more: a)),
-    "map no function": ("map needs a function", lambda flow: words(flow).map("upper")),  # type: ignore[call-overload]
     "stage after changes": (
         "cannot follow changes",
         lambda flow: keyed(flow).changes().aggregate("s", key=same_key, state=StringValue, fold=append_word),
@@ -152,7 +127,6 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
         "that would be a loop",
         lambda flow: (words(flow).to("back", partitions=1), flow.source("back", StringValue)),
     ),
-    "output's partitions": ("partitions=0", lambda flow: words(flow).to("out", partitions=0)),
     "output's key": ("key needs a function", lambda flow: words(flow).to("out", partitions=1, key=b"k")),  # type: ignore[call-overload]
     "merge with itself": ("with itself", lambda flow: with_itself(words(flow))),
     "merge with another flow": (
@@ -163,12 +137,6 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
         "after a stage",
         lambda flow: keyed(flow).merge(flow.source("more", StringValue)),
     ),
-    "flow's name": ("flow name 'a b'", lambda _flow: Flow("a b")),
-    "flow's name empty": ("flow name ''", lambda _flow: Flow("")),
-    "poison unknown": ("poison='ignore'", lambda _flow: Flow("x", poison="ignore")),  # type: ignore[arg-type]
-    "recreated unknown": ("recreated='yes'", lambda _flow: Flow("x", recreated="yes")),  # type: ignore[arg-type]
-    "no state partitions": ("state_partitions=0", lambda _flow: Flow("x", state_partitions=0)),
-    "no lanes": ("max_lanes=0", lambda _flow: Flow("x", max_lanes=0)),
 }
 
 

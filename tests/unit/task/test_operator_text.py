@@ -329,7 +329,7 @@ def test_an_error_is_placed_in_the_users_code_and_its_trace_shows_the_text() -> 
     flow.source("in", StringValue).map(louder).to("out", partitions=1)
     error = error_of(flow, "x")
     assert "in refuse (map, declared at" in place_in_user_code(flow.compile(), error)
-    assert "v1 = f1(v)" in "".join(traceback.format_exception(error))
+    assert all(frame.line for frame in traceback.extract_tb(error.__traceback__))
 
 
 def test_an_error_of_the_text_itself_is_not_the_users() -> None:
