@@ -22,7 +22,7 @@ from sqe_chain.cli.values import key_named, moment_ms
 from sqe_chain.codecs import Codec, Field
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.features.event_times import NOTHING
-from sqe_chain.features.holding import WaitingInputs, waiting_in
+from sqe_chain.features.waiting import WaitingInputs, waiting_in
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState, readable, readable_key
 from sqe_chain.runtime.connecting import open_stores

@@ -15,9 +15,9 @@ from sqe_chain.errors import START_OVER, ConfigurationError, NotCaughtUp, Servic
 from sqe_chain.features.decision import BatchDecision, CaughtUp, Taken
 from sqe_chain.features.event_times import EventTime, KnownTimes, progress_of
 from sqe_chain.features.events import WindowsClosed
-from sqe_chain.features.idle import IdleWriters
 from sqe_chain.features.observing import BatchObserver
 from sqe_chain.features.rebuilding import Rebuilding, silent_limits
+from sqe_chain.features.waiting import IdleWriters
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.layout import by_name, by_partition

@@ -11,7 +11,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.layout import by_name, by_partition
 from sqe_chain.plans.plan import Plan, PlannedRange, Section, left_by
 from sqe_chain.ports import TopicPartition
-from sqe_chain.stages.stream_time import JumpGuard
+from sqe_chain.stages.clock import JumpGuard
 from sqe_chain.task.event_times import (
     EventTimes,
     Frontier,

@@ -28,10 +28,10 @@ from sqe_chain.features.event_times import (
     times_after,
     watermarks_of,
 )
-from sqe_chain.features.idle import IdleWriters
 from sqe_chain.features.lanes import Lanes
 from sqe_chain.features.rebuilding import Rebuilding, ends_with, is_behind
 from sqe_chain.features.ticking import is_timer_due
+from sqe_chain.features.waiting import IdleWriters
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import TopicIdPartition
 from sqe_chain.plans.environment import Environment, Refold

@@ -22,7 +22,7 @@ BUILT_IN: Final[Mapping[str, str]] = {
     "deduplicate": "sqe_chain.stages.deduplicate:DeduplicateKind",
     "distinct": "sqe_chain.stages.distinct:DistinctKind",
     "table-join": "sqe_chain.stages.table_join:TableJoinKind",
-    "timers": "sqe_chain.stages.timers_kind:TimersKind",
+    "timers": "sqe_chain.stages.timers:TimersKind",
     "stream-join": "sqe_chain.stages.joining:StreamJoinKind",
 }
 """The same for kinds of this package. Streams look them up by name, so that flows do not depend on any kind."""

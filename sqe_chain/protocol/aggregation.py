@@ -17,7 +17,6 @@ from sqe_chain.errors import ChainError, PoisonError, RecreatedTopic, ServiceSto
 from sqe_chain.features.decision import BatchDecision
 from sqe_chain.features.event_times import needed_offsets
 from sqe_chain.features.file_inputs import FileSettings, explained, news_of_files, read_files
-from sqe_chain.features.idle import IdleWriters
 from sqe_chain.features.lanes import check_rolled_back
 from sqe_chain.features.locations import locate_states
 from sqe_chain.features.observing import BatchObserver
@@ -25,6 +24,7 @@ from sqe_chain.features.overwriting import Overwriting
 from sqe_chain.features.parking import ReleaseRequest, check_policy
 from sqe_chain.features.readers import enter_flow, notice_unread
 from sqe_chain.features.sinks import claim_sinks
+from sqe_chain.features.waiting import IdleWriters
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import CLAIM, PROCESS, RECOVER, SEAL, CaughtUp, Committed, Notice

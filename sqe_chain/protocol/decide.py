@@ -13,7 +13,6 @@ from sqe_chain.features.closing import Closes, close_now, closed_after, closing_
 from sqe_chain.features.decision import BatchDecision
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.file_inputs import leaving_files
-from sqe_chain.features.idle import IdleWriters
 from sqe_chain.features.lanes import Lanes, late_after
 from sqe_chain.features.overwrite import Overwrite
 from sqe_chain.features.overwriting import staging_after
@@ -28,6 +27,7 @@ from sqe_chain.features.parking import (
 from sqe_chain.features.rebuilding import Rebuilding, behind_after, catch_up, limits_behind
 from sqe_chain.features.ticking import Timers, fire, ticks_again
 from sqe_chain.features.timing import event_time_after, take_by_time, taken_again, taking
+from sqe_chain.features.waiting import IdleWriters
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Environment

@@ -5,10 +5,10 @@ from __future__ import annotations
 from sqe_chain.features.closing import ClosingReports
 from sqe_chain.features.dead_letter_commits import DeadLetterCommits
 from sqe_chain.features.file_inputs import FileReports
-from sqe_chain.features.holding import HoldingReports
 from sqe_chain.features.observing import BatchObserver
 from sqe_chain.features.parking import ParkingReports
 from sqe_chain.features.reporting import Dropping
+from sqe_chain.features.waiting import HoldingReports
 from sqe_chain.plans.environment import Environment
 
 

@@ -22,6 +22,7 @@ from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.stage_kind import LiveState, StageKind, StageTable, StageTask, StageTraits, StageWork
 from sqe_chain.flow.stored import Span, StoredState
 from sqe_chain.flow.table import RowTable
+from sqe_chain.stages.clock import JumpGuard
 from sqe_chain.stages.contents import (
     FirstSeen,
     ProducerMark,
@@ -41,7 +42,6 @@ from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, Rec
 from sqe_chain.stages.replays import SqeReplays
 from sqe_chain.stages.root_replays import RootReplays
 from sqe_chain.stages.sequences import StaleSequences
-from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.table import MemoryTable
 from sqe_chain.stages.table_join import TableJoin
 from sqe_chain.stages.timers import TimedAggregate

@@ -24,12 +24,11 @@ from sqe_chain.flow.declaration import check_choice, check_duration
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.stage_kind import STANDARD, StageTraits
 from sqe_chain.flow.table import RowTable
+from sqe_chain.stages.clock import Held, JumpGuard, bucket_length
 from sqe_chain.stages.identity import Identity, by_key, by_key_and
 from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict, dropped
 from sqe_chain.stages.record_work import FORWARDING, RecordFunctions, id_of
-from sqe_chain.stages.stream_time import Held, JumpGuard
 from sqe_chain.stages.timed_stage import RememberingStage, RuleKind
-from sqe_chain.stages.timetable import bucket_length
 
 DEFAULT_GUARD: Final = JumpGuard()
 

@@ -21,10 +21,10 @@ from sqe_chain.flow.declaration import check_duration, check_windows
 from sqe_chain.flow.stage_kind import STANDARD, StageTraits
 from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import RowTable
+from sqe_chain.stages.clock import JumpGuard
 from sqe_chain.stages.identity import Identity, by_key
 from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict, dropped
 from sqe_chain.stages.record_work import FORWARDING
-from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timed_stage import MONTH_GUARD, RememberingStage, RuleKind
 from sqe_chain.stages.windowing import Calendar, Sessions, Tumbling, bucket_of, closes_ms, joined, touching
 

@@ -21,13 +21,11 @@ from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.stage_kind import STANDARD, StageTraits
 from sqe_chain.flow.table import RowTable
 from sqe_chain.flow.units import NUMBERS
-from sqe_chain.stages.live_rows import ExpiringRows
+from sqe_chain.stages.clock import JumpGuard, bucket_length
 from sqe_chain.stages.own_values import OwnValues, Stored
 from sqe_chain.stages.record import FORWARD, Record, Verdict
 from sqe_chain.stages.record_work import RecordFunctions
-from sqe_chain.stages.stream_time import JumpGuard
-from sqe_chain.stages.timed_stage import MONTH_GUARD, KeyedStage, RuleKind
-from sqe_chain.stages.timetable import bucket_length
+from sqe_chain.stages.timed_stage import MONTH_GUARD, ExpiringRows, KeyedStage, RuleKind
 from sqe_chain.stages.user_code import guarded
 
 How = Literal["inner", "left"]

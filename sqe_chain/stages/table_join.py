@@ -28,14 +28,13 @@ from sqe_chain.flow.shapes import check_callable, truth
 from sqe_chain.flow.stage_kind import MATCHED, STANDARD, UNMATCHED, StageTask, StageTraits, StageWork
 from sqe_chain.flow.table import RowTable
 from sqe_chain.flow.units import NUMBERS, Unit, UnitRun
+from sqe_chain.stages.clock import JumpGuard, bucket_length
 from sqe_chain.stages.joining import JOINED, How, Join, JoinKind
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.own_values import Stored
 from sqe_chain.stages.record import FORWARD, Record, Verdict
 from sqe_chain.stages.record_work import RecordFunctions, RecordWork, RunWork
-from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timed_stage import MONTH_GUARD
-from sqe_chain.stages.timetable import bucket_length
 from sqe_chain.stages.user_code import RunError
 
 _ALWAYS_MS = -(1 << 63)

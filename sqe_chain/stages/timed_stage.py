@@ -1,9 +1,9 @@
-"""What stages that go by event time have in common: stream time, its guard, rows by key or by id, and their kinds."""
+"""What stages that go by event time have in common: stream time, its guard, rows whose items expire by it, and their kinds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow.declaration import check_choice, check_guard
@@ -12,12 +12,11 @@ from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_callable
 from sqe_chain.flow.stage_kind import STANDARD
 from sqe_chain.flow.table import RowTable
+from sqe_chain.stages.clock import JumpGuard, Timetable
 from sqe_chain.stages.identity import Identity, row_of, rows_of
-from sqe_chain.stages.live_rows import ExpiringRows, Item
+from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.record import Reason, Record, Verdict, dropped
 from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, Stage
-from sqe_chain.stages.stream_time import JumpGuard
-from sqe_chain.stages.timetable import Timetable
 
 MONTH_GUARD: Final = JumpGuard(max_jump_ms=31 * DAY_MS)
 """The guard of event time by default, where a wrong time closes something."""
@@ -141,6 +140,88 @@ class KeyedStage(TimedStage, Generic[Output]):
                 f"{record} has no key, and {self.keeps}: set one with key_by(), or choose a poison policy that leaves it out"
             )
         return self.row_prefix + record.key
+
+
+class Expiring(Protocol):
+    """An item of a row.
+
+    Attributes:
+        listed_ms: the moment at which the timetable lists it; None: not yet listed.
+    """
+
+    listed_ms: int | None
+
+
+Item = TypeVar("Item", bound=Expiring)
+
+
+class ExpiringRows(Generic[Item]):
+    """Decoded rows of one stage in one state partition, while a batch runs.
+
+    What a row becomes depends on its own old content, the records, and stream time at the end of the batch.
+    Each item is listed in the timetable once. If it has been extended when that listing is due, it is listed again.
+
+    Args:
+        table: the stage's rows.
+        timetable: their timetable.
+        decode: content of a row -> its items.
+        encode: items -> content.
+        end_of: an item -> the first stream time at which the item has expired.
+    """
+
+    def __init__(
+        self,
+        table: RowTable,
+        timetable: Timetable,
+        *,
+        decode: Callable[[bytes], list[Item]],
+        encode: Callable[[list[Item]], bytes],
+        end_of: Callable[[Item], int],
+    ) -> None:
+        self._table = table
+        self._timetable = timetable
+        self._end_of = end_of
+        self._rows: LiveRows[list[Item]] = LiveRows(
+            table,
+            lambda content: [] if content is None else decode(content),
+            lambda items: encode(items) if items else None,
+        )
+
+    def all_at(self, row: bytes) -> list[Item]:
+        """All live items of a row, including those that have expired but are not purged yet."""
+        return self._rows[row]
+
+    def at(self, row: bytes) -> list[Item]:
+        """The live items of a row that have not expired."""
+        now_ms = self._timetable.time.now_ms
+        items = self._rows[row]
+        return items if now_ms is None else [item for item in items if self._end_of(item) > now_ms]
+
+    def replace(self, row: bytes, items: list[Item]) -> None:
+        """Replace the items of a row, or mark those it has as changed."""
+        self._rows[row] = items
+
+    def finish(self, due: Iterable[bytes]) -> None:
+        """Purge and write rows that changed and rows that are due; list what is new.
+
+        Args:
+            due: names of rows that became due in this batch.
+        """
+        now_ms = self._timetable.time.now_ms
+        rows = self._rows.all_changed().union(due)
+        if now_ms is not None:
+            self._table.load(rows)  # rows that are only due may not have been read in this batch
+            for row in rows:
+                self._purge(row, now_ms)
+        self._rows.write()
+
+    def _purge(self, row: bytes, now_ms: int) -> None:
+        kept = self.at(row)
+        for item in kept:
+            if item.listed_ms is None or item.listed_ms <= now_ms:
+                item.listed_ms = self._end_of(item)
+                self._timetable.file(row, item.listed_ms)
+        self._rows[row] = kept
 
 
 class RememberingStage(TimedStage, Generic[Item]):

@@ -23,7 +23,7 @@ from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.flow.declaration import WindowShape, caller_line, check_choice, check_duration, check_int
 from sqe_chain.flow.filtering import DAY_MS
 from sqe_chain.flow.stored import Span
-from sqe_chain.stages.timetable import bucket_length
+from sqe_chain.stages.clock import bucket_length
 
 MAX_OVERLAP: Final = 1_000_000
 """Hopping windows that one record may lie in."""

@@ -14,7 +14,7 @@
 
 A stage of windows is put together from three parts that do not know each other:
 
-* the clock: stream time and what is due then, `stream_time.py` and `timetable.py`
+* the clock: stream time and what is due then, `clock.py`
 * the windower: which windows a record lies in, which of them merge, when they close, `windowing.py`
 * the fold: what values make of the state of a window, `WindowFold`
 
@@ -43,13 +43,12 @@ from sqe_chain.flow.stage_kind import STANDARD, StageTask, StageTraits, StageWor
 from sqe_chain.flow.stored import Span, StoredState
 from sqe_chain.flow.table import RowTable
 from sqe_chain.flow.units import Push, Unit, UnitRun
-from sqe_chain.stages.live_rows import ExpiringRows
+from sqe_chain.stages.clock import JumpGuard
 from sqe_chain.stages.own_values import OwnValues, state_left
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict, dropped
 from sqe_chain.stages.record_work import Given, RecordFunctions, RunWork, context_of
-from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.table import write_row
-from sqe_chain.stages.timed_stage import MONTH_GUARD, KeyedStage, TimedKind
+from sqe_chain.stages.timed_stage import MONTH_GUARD, ExpiringRows, KeyedStage, TimedKind
 from sqe_chain.stages.user_code import RunError, guarded
 from sqe_chain.stages.window_rows import (
     OPEN,

@@ -7,7 +7,7 @@ lanes is in order, all of them together are not. But what it has published befor
 in the batch bears the watermark of all that it had read before.
 
 A partition's watermark is the least of its writers'. A writer is *idle* if it has been silent for long and nothing of it can be on
-its way. It then counts as far as all others were that time ago (`sqe_chain.features.idle`).
+its way. It then counts as far as all others were that time ago (`sqe_chain.features.waiting`).
 
 The *frontier* is the place up to which a flow has taken its inputs, in the order of their times. It is one for the whole
 flow, is fixed before a batch reads anything, and is sealed with it (`EventTime.frontier`). What lies beyond it waits where it
@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, TypedDict
 
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.stage_kind import STANDARD
-from sqe_chain.stages.stream_time import JumpGuard
+from sqe_chain.stages.clock import JumpGuard
 
 
 class Frontier(NamedTuple):

@@ -34,7 +34,7 @@ from sqe_chain.flow.event_time import event_ms
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.nodes import SourceNode
 from sqe_chain.ports import Message
-from sqe_chain.stages.stream_time import JumpGuard
+from sqe_chain.stages.clock import JumpGuard
 from sqe_chain.task.event_times import ORIGIN, EventTimes, Frontier, Hop, WaitingRange, right_times
 from sqe_chain.task.records import Deciding, Records
 from sqe_chain.task.roots import is_closing, is_tick

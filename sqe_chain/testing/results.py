@@ -10,7 +10,7 @@ from sqe_chain.adapters.memory.store import MemoryStore, StoreCopy
 from sqe_chain.chain import Chain
 from sqe_chain.envelope.message import Envelope, read
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.features.holding import WaitingInputs, waiting_in
+from sqe_chain.features.waiting import WaitingInputs, waiting_in
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.plans import inputs

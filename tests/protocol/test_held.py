@@ -15,8 +15,8 @@ from sqe_chain.envelope.message import parse_head, republish
 from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.errors import ConfigurationError, LostOffsets, PoisonError
 from sqe_chain.features.event_times import EventTime
-from sqe_chain.features.holding import Holder, WaitingInputs
 from sqe_chain.features.settings import settings_of
+from sqe_chain.features.waiting import Holder, WaitingInputs
 from sqe_chain.flow import Flow
 from sqe_chain.plans.settings import Settings
 from sqe_chain.stages import Tumbling

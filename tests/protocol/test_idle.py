@@ -10,7 +10,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.features.decision import CaughtUp
 from sqe_chain.features.event_times import KnownTimes
-from sqe_chain.features.idle import IdleWriters
+from sqe_chain.features.waiting import IdleWriters
 from sqe_chain.flow import Flow
 from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Bounds, Commit

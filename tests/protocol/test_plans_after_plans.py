@@ -18,7 +18,6 @@ from sqe_chain.features.announcing import Announcing, announcement_plan
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.decision import BatchDecision, Taken
 from sqe_chain.features.event_times import EventTime, needed_offsets
-from sqe_chain.features.idle import IdleWriters
 from sqe_chain.features.parking import ReleaseRequest
 from sqe_chain.features.rebuilding import (
     Reached,
@@ -29,6 +28,7 @@ from sqe_chain.features.rebuilding import (
     limits_behind,
 )
 from sqe_chain.features.ticking import Timers
+from sqe_chain.features.waiting import IdleWriters
 from sqe_chain.flow import Flow
 from sqe_chain.plans.environment import Refold, Role
 from sqe_chain.plans.layout import Layout, StageLayout, layout_of

@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from sqe_chain.errors import ChainError, StoreInconsistent
 from sqe_chain.ext.doctor.machine import Clocked, Machine, clock_differences
 from sqe_chain.features.event_times import EventTime
-from sqe_chain.features.holding import holder_of
+from sqe_chain.features.waiting import holder_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.undecided import find_undecided, undecided_line
 from sqe_chain.plans.plan import Plan

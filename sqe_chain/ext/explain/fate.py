@@ -14,8 +14,8 @@ from sqe_chain.errors import ConfigurationError, EnvelopeError, PoisonError
 from sqe_chain.ext.explain.recording import Contribution, Place, Recorder
 from sqe_chain.ext.explain.replaying import Replay
 from sqe_chain.ext.explain.trace import name_of, positions
-from sqe_chain.features.holding import holder_of
 from sqe_chain.features.parking import Parking
+from sqe_chain.features.waiting import holder_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.nodes import FilterNode, FlatMapNode, Node

@@ -15,8 +15,8 @@ from sqe_chain.errors.safe_text import shown
 from sqe_chain.ext.explain.trace import check_cells, read_states
 from sqe_chain.ext.web.runbook import entry_of
 from sqe_chain.features.event_times import EventTime, waiting_offsets
-from sqe_chain.features.holding import holder_of
 from sqe_chain.features.parking import Parking
+from sqe_chain.features.waiting import holder_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.operations.forget import ATTEMPT, KnownFlow, known_flow, known_flows

@@ -22,7 +22,7 @@ from tests.lab.mutants.mutant import Mutant
 CORE: Final = (
     "chain", "envelope/marks", "envelope/mark", "envelope/runs", "task/level", "task/outputs", "task/records", "task/gate",
     "task/event_times", "task/states", "task/exclusion", "protocol/aggregation", "protocol/claim",
-    "features/closing", "features/ticking", "features/timing", "features/event_times", "features/idle",
+    "features/closing", "features/ticking", "features/timing", "features/event_times", "features/waiting",
     "protocol/entering", "protocol/owned_flow",
     "plans/plan", "features/rebuilding", "plans/planning", "protocol/processing",
     "protocol/recovery", "plans/same_inputs", "plans/layout", "memory/store",

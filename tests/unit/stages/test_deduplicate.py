@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow.table import RowTable
-from sqe_chain.stages import timetable
+from sqe_chain.stages import clock
+from sqe_chain.stages.clock import JumpGuard
 from sqe_chain.stages.deduplicate import MAX_SIGHTINGS, Deduplicate
 from sqe_chain.stages.identity import by_key_and
 from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot
-from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.table import MemoryTable
 from tests.support.partial_writes import Rows, run_with_partial_writes
 
@@ -396,7 +396,7 @@ def in_batches(lists: list[list[Step]], **options: Any) -> tuple[list[bool], Row
     """Each batch with an object of its own, and torn wherever it can be."""
     rows: Rows = {}
     forwarded: list[bool] = []
-    with patch.object(timetable, "GROUP_RECORDS", 3):
+    with patch.object(clock, "GROUP_RECORDS", 3):
         for batch in lists:
             forwarded += run(MemoryTable(rows), batch, **options)
             rows = run_with_partial_writes(rows, partial(run, batch=batch, **options))

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow.table import RowTable
-from sqe_chain.stages import timetable
+from sqe_chain.stages import clock
+from sqe_chain.stages.clock import JumpGuard
 from sqe_chain.stages.distinct import Distinct
 from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot
-from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.table import MemoryTable
 from sqe_chain.stages.windowing import Sessions, Tumbling
 from tests.support.partial_writes import RecordingTable, Rows, run_with_partial_writes
@@ -170,7 +170,7 @@ def test_verdicts_are_those_of_the_definition_in_batches_torn_anywhere(
 ) -> None:
     naive = Naive(windows, grace_ms)
     rows: Rows = {}
-    with patch.object(timetable, "GROUP_RECORDS", 3):
+    with patch.object(clock, "GROUP_RECORDS", 3):
         for batch in lists:
             expected = [naive.accept(record) for record in batch]
             assert run(MemoryTable(rows), batch, windows, grace_ms) == expected

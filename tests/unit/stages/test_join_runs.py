@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqe_chain.flow.table import RowTable
+from sqe_chain.stages.clock import JumpGuard
 from sqe_chain.stages.record import Record
-from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.table_join import TableJoin
 from tests.support.partial_writes import RecordingTable, Rows, run_with_partial_writes
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from sqe_chain._proto.windows_pb2 import ClockRow
 from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.stages.clock import MAX_HELD, JumpGuard, StreamTime
 from sqe_chain.stages.record import Reason, Record
-from sqe_chain.stages.stream_time import MAX_HELD, JumpGuard, StreamTime
 
 GUARD = JumpGuard(max_jump_ms=100, confirmations=3)
 

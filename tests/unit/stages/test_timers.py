@@ -22,9 +22,9 @@ from sqe_chain.errors import PoisonError
 from sqe_chain.flow.table import RowTable
 from sqe_chain.flow.timers import KeyTimers, Timer, Timers
 from sqe_chain.stages import JumpGuard, MemoryTable, Reason, Record
+from sqe_chain.stages.clock import BATCH_CLOCK, CLOCK, GROUP_RECORDS, INDEX, MANIFEST
 from sqe_chain.stages.timed_keys import KEYS, key_in, no_timers
 from sqe_chain.stages.timers import TimedAggregate, TimerFailed
-from sqe_chain.stages.timetable import BATCH_CLOCK, CLOCK, GROUP_RECORDS, INDEX, MANIFEST
 from tests.support.partial_writes import RecordingTable, Rows, run_with_partial_writes
 
 Op = tuple[str, int, str]

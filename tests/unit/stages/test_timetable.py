@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sqe_chain.stages import timetable as module
+from sqe_chain.stages import clock as module
+from sqe_chain.stages.clock import INDEX, Timetable, bucket_length
 from sqe_chain.stages.table import MemoryTable
-from sqe_chain.stages.timetable import INDEX, Timetable, bucket_length
 from tests.support.partial_writes import RecordingTable, Rows, run_with_partial_writes
 
 Batch = list[tuple[int, int]]

@@ -16,9 +16,9 @@ from sqe_chain._proto.windows_pb2 import WindowsRow
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import RowTable
-from sqe_chain.stages import timetable
+from sqe_chain.stages import clock
+from sqe_chain.stages.clock import JumpGuard
 from sqe_chain.stages.record import Reason, Record
-from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.table import MemoryTable
 from sqe_chain.stages.window_rows import SHOWN, Result, results_in
 from sqe_chain.stages.windowing import Hopping, Sessions, Tumbling, Windowing
@@ -348,7 +348,7 @@ def test_verdicts_and_results_are_those_of_the_definition_in_batches_torn_anywhe
     options: dict[str, Any] = {"lateness_ms": lateness_ms, "retention_ms": retention_ms, "shown": shown}
     rows: Rows = {}
     closed: list[Closed] = []
-    with patch.object(timetable, "GROUP_RECORDS", 3):
+    with patch.object(clock, "GROUP_RECORDS", 3):
         for batch in lists:
             expected: tuple[list[bool], list[Closed]] = [], []
             for step in batch:
