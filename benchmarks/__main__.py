@@ -26,6 +26,7 @@ from benchmarks.carriers import carriers
 from benchmarks.checks import check_count, check_plain_totals, check_republished, check_totals
 from benchmarks.event_time import compare_joins, compare_windows, memory
 from benchmarks.flows import FILTERS, PARTITIONS, aggregation, filtered, republisher, two_stages
+from benchmarks.flushing import flushing
 from benchmarks.growth import running as growing
 from benchmarks.growth.cases import Growth
 from benchmarks.latency import latency
@@ -70,6 +71,7 @@ class Kind(StrEnum):
     PAGE = "page"
     AUDIT = "audit"
     CARRIERS = "carriers"
+    FLUSH = "flush"
 
 
 MEASURES = {
@@ -355,6 +357,9 @@ def main(  # noqa: PLR0913, PLR0917 - options of a command
     if Kind.WAL in kinds:
         kinds.remove(Kind.WAL)
         write_ahead_log(OUT, rounds)
+    if Kind.FLUSH in kinds:
+        kinds.remove(Kind.FLUSH)
+        flushing(OUT, rounds)
     if not kinds:
         return
     with KafkaServer(heap_mb=512) as kafka, RedisServer() as redis:

@@ -115,6 +115,15 @@ class Admin(KafkaClient):
         described = self._retry(lambda: self._descriptions(names))
         return {name: self.topic_id(topic) for name, topic in described.items()}
 
+    def leaders(self, topic: str) -> list[int]:
+        """Which broker leads each partition, by their numbers; -1: none now. Empty when there is no such topic."""
+        description = self._retry(lambda: self._descriptions([topic])).get(topic)
+        return (
+            [-1 if part.leader is None else part.leader.id for part in description.partitions]
+            if description
+            else []
+        )
+
     def topic_id(self, topic: Any) -> bytes:  # noqa: ANN401 - the driver's TopicDescription
         """The 16 bytes of a topic's UUID."""
         halves = (topic.topic_id.get_most_significant_bits(), topic.topic_id.get_least_significant_bits())

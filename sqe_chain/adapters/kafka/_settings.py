@@ -170,8 +170,7 @@ WRITER = {
 WRITER_TUNING = {
     "linger.ms": "5",
     "compression.type": "lz4",
-    "queue.buffering.max.messages": "200000",
-    "queue.buffering.max.kbytes": "65536",
+    "queue.buffering.max.messages": "50000",  # of each of several producers, as the bytes
     "retry.backoff.ms": "100",
 }
 

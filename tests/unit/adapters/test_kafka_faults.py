@@ -78,6 +78,10 @@ class Topics:
             for name in names
         }
 
+    @staticmethod
+    def leaders(_: str) -> list[int]:
+        return [1]
+
 
 class Report:
     """A message or an event as the driver reports it."""
