@@ -426,13 +426,11 @@ def test_a_table_is_refused_where_a_store_would_be(guarded: CassandraServer) -> 
     periodic = into(guarded, "table_periodic")
     with pytest.raises(
         WeakDurability,
-        match=r"table of stage 'readings'.*commitlog_sync is periodic and rows have one replica",
+        match=r"'readings'.*commitlog_sync is periodic",
     ):
         periodic.start(Settings())
     light = into(guarded, "table_light", " AND durable_writes = false")
-    with pytest.raises(
-        WeakDurability, match=r"table of stage 'readings'.*durable_writes = false.*acknowledged rows"
-    ):
+    with pytest.raises(WeakDurability, match=r"'readings'.*durable_writes"):
         light.start(Settings())
 
 

@@ -203,9 +203,7 @@ def test_a_keyspace_without_these_tables_is_named_with_the_command(cassandra_url
     assert isinstance(store, CassandraStore)
     client = CassandraClient.of_this_process(store.settings)
     schema.migrate(client, {"": 1}, schema.MIGRATIONS[:2])
-    with pytest.raises(
-        ConfigurationError, match=rf"version 2, 3 is needed for ingest; run: sqe-chain store init {url}"
-    ):
+    with pytest.raises(ConfigurationError, match=f"sqe-chain store init {url}"):
         open_table(f"{url}/readings")
     store.make_schema({})
     with pytest.raises(ConfigurationError, match="there is no table"):

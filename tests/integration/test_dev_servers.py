@@ -290,9 +290,7 @@ def test_a_port_that_a_running_server_does_not_have_is_refused(place: Path) -> N
     """It would be ignored silently; and the other requested servers are not started either."""
     running = up(["redis"], place).server("redis")
     assert running is not None
-    with pytest.raises(
-        ConfigurationError, match=rf"redis is running already, on port {running.port}, not 1.*dev down"
-    ):
+    with pytest.raises(ConfigurationError, match=f"port {running.port}.*dev down"):
         up(["kafka", "redis"], place, redis_port=1)
     assert [server.kind for server in status(place).servers] == ["redis"]
     assert up(["redis"], place, redis_port=running.port).server("redis") == running

@@ -65,9 +65,7 @@ def test_another_cluster_behind_the_same_store_is_refused_and_changes_nothing(re
     home = production.stores[""].home("totals")
     staging = Rehearsal(totals(), partitions={"in": 2}, store=production.stores)
     feed(staging, records)
-    with pytest.raises(
-        AnotherCluster, match=f"Kafka cluster {production.log.name}, this is cluster {staging.log.name}"
-    ):
+    with pytest.raises(AnotherCluster, match=production.log.name):
         staging.run_until_caught_up()
     assert production.stores[""].home("totals") == home, "it has not even claimed the flow"
     feed(production, 20)

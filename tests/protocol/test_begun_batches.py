@@ -60,7 +60,7 @@ def test_other_code_publishes_nothing_of_a_batch_that_receivers_have_in_part() -
     code.killed_at(2)
     assert code.good() == [1, 2]
     code.factor = 10
-    with pytest.raises(PlanMismatch, match=r"good\[0\]@0 was made of raw\[0\]@0 .* --accept-changed-batch"):
+    with pytest.raises(PlanMismatch, match=r"--accept-changed-batch"):
         code.run.start()
     assert code.good() == [1, 2]
     code.factor = 1

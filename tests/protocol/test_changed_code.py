@@ -149,7 +149,7 @@ def test_when_a_stage_is_fed_from_elsewhere_the_plan_is_finished_first() -> None
 
     rehearsal = crashed(6, "after", beside)  # else: "a store lost acknowledged writes"
     rehearsal.flow = flow_of(behind)
-    with pytest.raises(PlanMismatch, match="stage/more came from source/numbers, now from stage/first"):
+    with pytest.raises(PlanMismatch, match="stage/more"):
         rehearsal.start()
     rehearsal.flow = flow_of(beside)
     rehearsal.start()
@@ -238,7 +238,7 @@ def test_states_that_would_be_read_as_zero_are_not_touched_and_rebuild_takes_the
     rehearsal.flow = totals_of(FLOATING)
     with pytest.raises(
         ChangedType,
-        match=r"'totals'.*made\.State.*field 2 of made\.State was uint32, now it is double.*rebuild",
+        match=r"'totals'.*field 2 .*rebuild",
     ):
         rehearsal.start()
     with pytest.raises(ChangedType):
@@ -327,7 +327,7 @@ def test_inputs_whose_type_reads_something_else_are_refused(raw: bool) -> None:
     rehearsal.flow = flow(WIDE)
     rehearsal.start()
     rehearsal.flow = flow(FLOATING)
-    with pytest.raises(ChangedType, match=r"input 'numbers'.*was int64, now it is double.*rebuild"):
+    with pytest.raises(ChangedType, match=r"'numbers'.*was int64.*rebuild"):
         rehearsal.start()
     rehearsal.rebuild()
     rehearsal.start()
@@ -370,9 +370,7 @@ def test_a_flow_without_stages_refuses_a_type_that_reads_something_else_in_the_r
     rehearsal.run_until_caught_up()
     rehearsal.feed("numbers", WHOLE(miles=2))
     rehearsal.flow, rehearsal.service = passing(FLOATING, raw=raw), None
-    with pytest.raises(
-        ChangedType, match=r"input 'numbers'.*field 2 of made\.State was uint32, now it is double"
-    ):
+    with pytest.raises(ChangedType, match=r"'numbers'.*field 2 of made\.State"):
         rehearsal.start()
     rehearsal.flow = passing(WIDE, raw=raw)
     rehearsal.start()

@@ -568,9 +568,7 @@ def test_what_a_republisher_still_has_to_bring_is_waited_for() -> None:
     relaying.feed("raw", {"key": "a"}, timestamp_ms=2)
     service = loads.service
     assert isinstance(service, StagedService)
-    with pytest.raises(
-        NotCaughtUp, match=r"republisher has not yet passed on all that it has to bring into in\[0\]"
-    ):
+    with pytest.raises(NotCaughtUp, match=r"republisher .*in\[0\]"):
         service.batch(at_end=True, final=True)
     relaying.run_until_caught_up()
     with pytest.raises(NotCaughtUp, match=r"new records have come into in\[0\]"):
@@ -609,7 +607,7 @@ def test_what_fails_after_a_window_stops_the_service_before_the_seal(poison: Any
     ).map(refuse).to("out", partitions=1)
     service = Rehearsal(flow)
     service.feed("in", {"key": "a"}, timestamp_ms=1)
-    with pytest.raises(PoisonError, match=r"sqe-chain.closing.windows\[0\]@1\).*ValueError: no.*refuse"):
+    with pytest.raises(PoisonError, match=r"closing\.windows\[0\]@1\).*refuse"):
         service.close_windows()
     assert not service.events("windows_closed")
     fail[0], service.service = False, None

@@ -210,7 +210,7 @@ def test_an_interrupted_release_is_finished_by_the_same_code_only() -> None:
         cleaning.release(faulty_log(cleaning.sender.log, script))
     there = len(cleaning.sender.log.records("good"))
     cleaning.code.mark = "!"
-    with pytest.raises(PlanMismatch, match=r"release clean.dead-letters\[0\]@2 .* nothing was published now"):
+    with pytest.raises(PlanMismatch, match=r"dead-letters\[0\]@2 .*nothing was published"):
         cleaning.release()
     cleaning.code.broken = {"bee"}
     with pytest.raises(PlanMismatch, match=r"words\[0\]@1 fails: ValueError"):

@@ -200,9 +200,7 @@ def test_a_writer_for_sqe_is_rewound_to_the_beginning_or_not_at_all() -> None:
         upstream.feed("before", word(text), partition=partition)
         upstream.run_until_caught_up()
         writer.run_until_caught_up()
-    with pytest.raises(
-        ConfigurationError, match=r"words\[0\]: cannot be rewound to offset 1\. .* Expected 0"
-    ):
+    with pytest.raises(ConfigurationError, match=r"words\[0\].*Expected 0"):
         writer.rewind({("words", 0): 1})
     writer.rewind({("words", 0): 0})
     writer.run_until_caught_up()
@@ -225,9 +223,7 @@ def test_records_that_readers_of_sqe_s_keys_would_take_for_replays_are_refused()
             stream.to_sqe("sqe", partitions=1, process_id=7)
     words.to_sqe("sqe", partitions=1, process_id=7)
     words.to_sqe("sqe", partitions=1, process_id=8, name="others")
-    with pytest.raises(
-        FlowError, match=r"has an output with process_id=7 already .*test_filters_in_flows.py:\d+"
-    ):
+    with pytest.raises(FlowError, match=r"process_id=7 .*test_filters_in_flows.py:\d+"):
         words.map(lambda text: text).to_sqe("sqe", partitions=1, process_id=7, name="again")
 
 

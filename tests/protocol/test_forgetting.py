@@ -103,9 +103,7 @@ def test_a_store_that_was_not_given_is_missed() -> None:
     pipeline = Neighbours()
     before = pipeline.left()
     other = pipeline.stores.pop("other")
-    with pytest.raises(
-        ConfigurationError, match=r"stage 'all' is in none of the stores given.*--store NAME=URL"
-    ):
+    with pytest.raises(ConfigurationError, match=r"stage 'all'.*--store NAME=URL"):
         pipeline.forget()
     pipeline.stores["other"] = other
     assert pipeline.left() == before
@@ -172,8 +170,6 @@ def test_a_flow_whose_plan_cannot_be_read_is_not_forgotten() -> None:
     assert stands is not None
     home.set_home("first", stands, replace(stands, number=stands.number + 1), b"[]")
     before = pipeline.left()
-    with pytest.raises(
-        ConfigurationError, match=r"flow 'first': a stored plan cannot be read .*Nothing was forgotten"
-    ):
+    with pytest.raises(ConfigurationError, match="Nothing was forgotten"):
         pipeline.forget()
     assert pipeline.left() == before

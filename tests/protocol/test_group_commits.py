@@ -85,9 +85,7 @@ def test_a_partition_whose_commit_is_forgotten_and_whose_beginning_is_gone_asks_
     rehearsal.log.truncate_before("in", 1, 2)
     again = rehearsed(passing_on(), rehearsal.log, start)
     if start != "earliest":
-        with pytest.raises(
-            NoCommittedOffset, match=r"no commit for in\[1\], whose log begins at 2.*--start earliest"
-        ):
+        with pytest.raises(NoCommittedOffset, match=r"in\[1\].*--start earliest"):
             again.start()
         return
     again.run_until_caught_up()

@@ -209,7 +209,7 @@ def test_a_record_that_waits_and_that_kafka_has_no_longer_stops_the_service(
     service.batch()
     service.log.truncate_before("in", 0, 1)
     feed(service, 1, 10)
-    with pytest.raises(LostOffsets, match=r"in\[0\]: next to read is 0, but the log begins at 1"):
+    with pytest.raises(LostOffsets, match=r"in\[0\].* begins at 1"):
         service.batch()
 
 
@@ -291,7 +291,7 @@ def test_under_policy_stop_the_record_is_named() -> None:
     feed(service, 0, 2, bad=True)
     service.batch()
     feed(service, 1, 10)
-    with pytest.raises(PoisonError, match=r"in\[0\]@0 cannot be processed: ValueError: a bad value"):
+    with pytest.raises(PoisonError, match=r"in\[0\]@0 .*a bad value"):
         service.batch()
 
 

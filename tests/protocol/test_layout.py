@@ -65,7 +65,7 @@ def test_a_source_that_is_no_longer_declared_stops() -> None:
     found = rehearsal_of(declared(with_source))
     feed_words(found)
     found.run_until_caught_up()
-    with pytest.raises(ServiceStopped, match="has read 'more' so far, which it no longer declares"):
+    with pytest.raises(ServiceStopped, match="no longer declares"):
         rehearsal_of(declared(two_stages), found).start()
 
 

@@ -71,9 +71,7 @@ def test_a_service_stops_before_it_counts_on_from_nothing(
     before = len(rehearsal.log.records("out"))
     lose(rehearsal, how)
     feed(rehearsal)
-    with pytest.raises(
-        StoreInconsistent, match=r"f/s/\d: states are gone: there must be \d+ of them, and there"
-    ):
+    with pytest.raises(StoreInconsistent, match="states are gone"):
         rehearsal.run_until_caught_up() if next_step == "batch" else rehearsal.restart()
     assert len(rehearsal.log.records("out")) == before
     for _ in range(2):  # nothing is counted on, so that the next start fails in the same way

@@ -122,9 +122,7 @@ def test_lines_that_fail_are_skipped_and_no_others(policy: PoisonPolicy, block: 
 @pytest.mark.parametrize("block", [1, 2, 1_000])
 def test_the_first_line_that_fails_stops_the_service_and_the_function_is_named(block: int) -> None:
     rehearsal = rehearsed(flow_of(batches=True), ["a"] * 6 + ["b,b", "c,c"] + ["d"] * 6, block_records=block)
-    with pytest.raises(
-        PoisonError, match=r"ValueError: a comma, at .*in words_of \(map_batches, declared at"
-    ) as error:
+    with pytest.raises(PoisonError, match=r"a comma, at .*words_of") as error:
         rehearsal.run_until_caught_up()
     assert (error.value.partition, error.value.offset) == (0, 4)
 

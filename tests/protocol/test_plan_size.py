@@ -32,7 +32,7 @@ def test_a_plan_that_does_not_fit_is_not_sealed() -> None:
         rehearsal.feed("words", b"rubbish")
     with pytest.raises(
         ConfigurationError,
-        match=r"plan 2 is too large.*: \d+ bytes\. Expected at most 8000.*has 1 input.*1 lanes.*and 100 skipped.*poison='stop'.*--max-records",
+        match=r"plan 2 .*100 skipped.*--max-records",
     ):
         rehearsal.batch()
     home, _ = store.home("noting")

@@ -88,9 +88,7 @@ def test_a_zombie_of_one_at_every_call_does_not_disturb_the_other(tmp_path: Path
 def test_a_partition_has_one_reader(tmp_path: Path, wanted: str, shared: int) -> None:
     pipeline = begun_readers(tmp_path, "0-1", "2-3")
     record = read_record(pipeline.store, "readings-to-table")
-    with pytest.raises(
-        ReadersOverlap, match=f"partition {shared} belongs to the reader of .* `sqe-chain readers "
-    ):
+    with pytest.raises(ReadersOverlap, match=rf"partition {shared} .*`sqe-chain readers "):
         pipeline.reader(wanted).start()
     assert read_record(pipeline.store, "readings-to-table") == record
     pipeline.run_until_caught_up()
@@ -108,9 +106,7 @@ def test_a_flow_with_readers_does_not_run_as_one_nor_the_other_way_round(tmp_pat
     other.feed()
     one = other.as_one()
     one.run_until_caught_up()
-    with pytest.raises(
-        ReadersOverlap, match=r"one reader has read the whole flow so far .* `sqe-chain readers "
-    ):
+    with pytest.raises(ReadersOverlap, match=r"whole flow .*`sqe-chain readers "):
         other.reader("0-1").start()
     other.feed()
     one.restart()

@@ -441,9 +441,7 @@ def test_an_attempt_that_has_folded_more_than_is_asked_for_is_not_resumed() -> N
     """It cannot be moved back, and the flow would end beyond where it was to end."""
     pipeline = SmallPipeline()
     interrupted(pipeline)
-    with pytest.raises(
-        ConfigurationError, match=r"the interrupted attempt is at .*Expected at most 0\. Start without"
-    ):
+    with pytest.raises(ConfigurationError, match="Expected at most 0"):
         pipeline.found.rebuild({("words", 0): 0, ("words", 1): 0}, resume=True)
     pipeline.check()
 

@@ -64,7 +64,5 @@ def test_each_release_adds_a_lane(selections: list[ParkedSelection], lanes: int)
 
 def test_too_many_releases_are_named_where_the_receiver_stops() -> None:
     receiver = receiver_of(published(*(ParkedSelection(key=text) for text in WORDS)), max_lanes=5)
-    with pytest.raises(
-        TooManyLanes, match=r"5 allowed.*release of parked records.*many records at once.*/released\."
-    ):
+    with pytest.raises(TooManyLanes, match=r"5 allowed.*/released"):
         receiver.run_until_caught_up()

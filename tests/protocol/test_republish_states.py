@@ -354,7 +354,7 @@ def test_before_a_rewound_flow_has_caught_up_no_states_are_republished() -> None
     plan = world.last_plan()
     with pytest.raises(
         NotCaughtUp,
-        match=r"read words\[0\] again up to \d+, and has read up to 1.*Run the service",
+        match=r"words\[0\] .* up to 1",
     ):
         world.up.announce()
     assert world.last_plan() == plan
@@ -497,7 +497,7 @@ def test_other_code_does_not_finish_what_was_sealed() -> None:
     assert Announcing.of(world.last_plan()).digests
     count = world.count("latest")
     for other in (world.of(changed=lambda state: word(state.value + "0")), world.of(carrier="headers")):
-        with pytest.raises(PlanMismatch, match=r"state partition 0\. Run the code that sealed the plan"):
+        with pytest.raises(PlanMismatch, match="state partition 0"):
             other.start()
     with pytest.raises(PlanMismatch, match="declared otherwise"):
         world.of(output="renamed").start()

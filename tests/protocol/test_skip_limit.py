@@ -50,9 +50,7 @@ def test_a_typo_stops_the_service_and_nothing_is_skipped(policy: PoisonPolicy, w
     rehearsal = Rehearsal(flow_of(policy, where))
     feed(rehearsal, 403, 0)
     for _ in range(2):
-        with pytest.raises(
-            TooManyExcluded, match=r"403 of the last 403.*AttributeError.*numbers\[0\]@0: distanc"
-        ):
+        with pytest.raises(TooManyExcluded, match=r"403 of .*AttributeError.*numbers\[0\]@0"):
             rehearsal.run_until_caught_up()
         assert rehearsal.events("sealed") == []
         assert rehearsal.log.records(rehearsal.flow.dead_letter_topic) == []

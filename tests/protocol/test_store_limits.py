@@ -106,9 +106,7 @@ def test_a_state_or_view_that_is_too_large_stops_before_the_seal(poison: Any, vi
         rehearsal.run_until_caught_up()
     rehearsal.feed("in", word("x+"), key="a")
     for _ in range(2):
-        with pytest.raises(
-            PoisonError, match=r"key b'a', its state.* take \d+ bytes together.* takes 300000"
-        ):
+        with pytest.raises(PoisonError, match=r"key b'a'.* takes 300000"):
             rehearsal.run_until_caught_up()
         rehearsal.service = None
     assert len(rehearsal.events("sealed")) == words - 1

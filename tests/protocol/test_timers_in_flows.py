@@ -201,18 +201,14 @@ def test_timers_elsewhere_are_refused_with_the_place() -> None:
             source.aggregate("totals", state=dict, fold=untimed)
         rehearsal = Rehearsal(flow)
         rehearsal.feed("numbers", Int64Value(value=1), key="a")
-        with pytest.raises(
-            PoisonError, match=r"_timer\(.*\) is for the fold and the on_timer of an aggregate"
-        ) as caught:
+        with pytest.raises(PoisonError, match=r"_timer\(.*\) is for ") as caught:
             rehearsal.run_until_caught_up()
         assert f"{__file__}:" in str(caught.value)
     flow = Flow("without-function")
     flow.source("numbers", Int64Value).aggregate("totals", state=dict, fold=silence, expire_after_ms=5)
     rehearsal = Rehearsal(flow)
     rehearsal.feed("numbers", Int64Value(value=1), key="a", timestamp_ms=1)
-    with pytest.raises(
-        PoisonError, match=r"set_timer\(\) in an aggregate without on_timer=: declare what fires"
-    ):
+    with pytest.raises(PoisonError, match=r"on_timer="):
         rehearsal.run_until_caught_up()
 
 

@@ -16,7 +16,6 @@ from sqe_chain.testing.fault_injection import Arming
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
 from tests.support.suites import points
 
-
 EVERY: Final = 3
 """Of so many points `make test` takes one: a rule is often broken at a single write."""
 
