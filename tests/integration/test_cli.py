@@ -197,7 +197,7 @@ def broker() -> Iterator[KafkaServer]:
 def test_dead_letter_records_count_once_although_the_release_is_killed(
     deployment: Deployment, tmp_path: Path
 ) -> None:
-    """Kills at chosen writes are in tests/protocol/test_failed_in_plans.py; here the processes and the broker are real."""
+    """Kills at chosen writes are in tests/protocol/operations/test_failed_in_plans.py; here the processes and the broker are real."""
     words = [f"word-{number}" for number in range(4_000)]
     (tmp_path / "broken").touch()
     deployment.produce(*words, "sound")

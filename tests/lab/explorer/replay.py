@@ -9,7 +9,7 @@ A history is as short as it can be:
   this result instead of the answers that it got. When it is run again, it returns that at once. So two runs that
   have asked differently, and have come to the same, are the same.
 
-All three are checked: without them the same durable states are found (`tests/protocol/test_explorer.py`).
+All three are checked: without them the same durable states are found (`tests/protocol/lab/test_explorer.py`).
 """
 
 from __future__ import annotations

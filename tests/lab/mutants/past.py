@@ -17,7 +17,7 @@ MUTANTS: Final = (
                 "f'keys{n}({key}); values{n}({value}); paths{n}({path}); inputs{n}(i)'",
             ),
         ),
-        killed_by="protocol/test_poison::test_a_value_that_its_codec_refuses_leaves_the_others_with_their_own_keys",
+        killed_by="protocol/task/test_poison::test_a_value_that_its_codec_refuses_leaves_the_others_with_their_own_keys",
     ),
     mutant(
         "a redo without a shuffle forgets keys that belong to another state partition",

@@ -11,12 +11,12 @@ MUTANTS: Final = (
     mutant(
         "records of open transactions are read",
         ("Partition.stable_end", replace("min([self.end, *self.uncommitted])", "self.end")),
-        killed_by="protocol/test_inputs::test_aborted_and_open_transactions_are_not_read",
+        killed_by="protocol/plans/test_inputs::test_aborted_and_open_transactions_are_not_read",
     ),
     mutant(
         "one record lost to retention is no matter",
         ("check_bounds", replace("bound.begin > next_offset", "bound.begin > next_offset + 1")),
-        killed_by="protocol/test_inputs::test_retention_that_passed_the_position_stops",
+        killed_by="protocol/plans/test_inputs::test_retention_that_passed_the_position_stops",
     ),
     mutant(
         "the last record is compared by leader epoch and time alone",
@@ -27,12 +27,12 @@ MUTANTS: Final = (
                 "known.last_crc < -1",
             ),
         ),
-        killed_by="protocol/test_inputs::test_a_record_replaced_in_the_same_leader_epoch_stops",
+        killed_by="protocol/plans/test_inputs::test_a_record_replaced_in_the_same_leader_epoch_stops",
     ),
     mutant(
         "ranges are read without comparing leader epochs",
         ("processing:portions_of", replace("known[tp].last_epoch", "0")),
-        killed_by="protocol/test_inputs::test_a_log_that_was_truncated_and_written_again_stops",
+        killed_by="protocol/plans/test_inputs::test_a_log_that_was_truncated_and_written_again_stops",
         schedules=200,
     ),
     mutant(
@@ -41,7 +41,7 @@ MUTANTS: Final = (
             "Processor._check_topics",
             drop("same_inputs.check_same_id(...)"),
         ),
-        killed_by="protocol/test_inputs::test_an_input_created_again_while_a_batch_reads_it_stops_before_the_seal",
+        killed_by="protocol/plans/test_inputs::test_an_input_created_again_while_a_batch_reads_it_stops_before_the_seal",
     ),
     mutant(
         "a rebuild takes a batch for published that nothing proves",

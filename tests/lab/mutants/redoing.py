@@ -150,7 +150,7 @@ MUTANTS: Final = (
     mutant(
         "what the next batch reads is not compared with the last one of the plan",
         ("Recovery.run", drop("verify_records(env, last, unfinished=needs_inputs)")),
-        killed_by="protocol/test_inputs::test_a_log_that_was_truncated_and_written_again_stops",
+        killed_by="protocol/plans/test_inputs::test_a_log_that_was_truncated_and_written_again_stops",
     ),
     mutant(
         "code that has changed may finish a plan",

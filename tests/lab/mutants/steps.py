@@ -72,7 +72,7 @@ MUTANTS: Final = (
     mutant(
         "a commit ends at the last record that was read, not at the end of the range",
         ("commit_plan", replace("needed[planned.tp]", "planned.last_offset + 1")),
-        killed_by="protocol/test_inputs::test_aborted_and_open_transactions_are_not_read",
+        killed_by="protocol/plans/test_inputs::test_aborted_and_open_transactions_are_not_read",
         schedules=100,
     ),
     mutant(
@@ -109,7 +109,7 @@ MUTANTS: Final = (
                 "part.ranges",
             ),
         ),
-        killed_by="protocol/test_inputs::test_a_log_that_was_truncated_and_written_again_stops",
+        killed_by="protocol/plans/test_inputs::test_a_log_that_was_truncated_and_written_again_stops",
         schedules=200,
     ),
     mutant(
@@ -126,7 +126,7 @@ MUTANTS: Final = (
                 "{(end.topic, end.partition): end.marks for end in report.ends}",
             ),
         ),
-        killed_by="protocol/test_inputs::test_topics_that_grow_while_a_republisher_is_dead_before_its_commit",
+        killed_by="protocol/plans/test_inputs::test_topics_that_grow_while_a_republisher_is_dead_before_its_commit",
         schedules=200,
     ),
     mutant(

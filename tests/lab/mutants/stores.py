@@ -198,7 +198,7 @@ MUTANTS: Final = (
             ),
         ),
         ("flush", drop("persist(store, transition, plan_id, stage, part, [(FLUSHED, remembered)], before)")),
-        killed_by="protocol/test_tables::test_two_crashes_in_a_row",
+        killed_by="protocol/ext/tables/test_tables::test_two_crashes_in_a_row",
         schedules=500,
     ),
     mutant(
@@ -281,7 +281,7 @@ MUTANTS: Final = (
     mutant(
         "of contents that are read the last one is forgotten",
         ("_hashes", replace("len(text)", "len(text) - HASH_DIGITS")),
-        killed_by="protocol/test_files::test_each_row_counts_once_and_a_second_load_adds_nothing",
+        killed_by="protocol/ext/files/test_files::test_each_row_counts_once_and_a_second_load_adds_nothing",
     ),
     mutant(
         "what a kill left in memory is published without being synced",

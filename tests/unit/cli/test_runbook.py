@@ -99,15 +99,15 @@ ids = Flow("ids", state_partitions=2)
 ids.source("orders", StringValue).drop_replays("fresh").to("totals", partitions=1)
 """
 MADE_ELSEWHERE = {
-    "RepeatedPosition": "needs a stage of one's own; tests/protocol/test_one_position.py",
-    "OutputRefused": "has no commands; tests/protocol/test_outputs_refused.py",
+    "RepeatedPosition": "needs a stage of one's own; tests/protocol/task/test_one_position.py",
+    "OutputRefused": "has no commands; tests/protocol/task/test_outputs_refused.py",
     "Superseded": "has no commands; tests/protocol/test_claims.py",
-    "ReadersOverlap": "tests/protocol/test_readers.py",
+    "ReadersOverlap": "tests/protocol/operations/test_readers.py",
     "ChangedFile": "tests/integration/test_files.py",
     "UnreadableFile": "tests/integration/test_files.py",
     "TableAltered": "tests/contract/test_table_intruders.py",
-    "TableInconsistent": "tests/protocol/test_tables.py",
-    "OverwriteUnderWay": "tests/protocol/test_overwrites_that_stop.py",
+    "TableInconsistent": "tests/protocol/ext/tables/test_tables.py",
+    "OverwriteUnderWay": "tests/protocol/ext/tables/test_overwrites_that_stop.py",
     "GroupInUse": "has no commands; tests/protocol/test_group_commits.py",
     "ConfigurationError": "has no commands",
     "FlowError": "has no commands",

@@ -1,4 +1,4 @@
-"""The kind of `ingest` itself; what it does in flows is in tests/protocol/test_tables.py."""
+"""The kind of `ingest` itself; what it does in flows is in tests/protocol/ext/tables/test_tables.py."""
 
 from __future__ import annotations
 

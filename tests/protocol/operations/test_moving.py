@@ -20,7 +20,7 @@ from sqe_chain.features.file_inputs import LoadedFiles
 from sqe_chain.features.ticking import Timers
 from sqe_chain.task.event_times import EventTimes, Frontier
 from sqe_chain.testing import Crash, Rehearsal
-from tests.protocol.test_plan_json import with_newer_members
+from tests.protocol.plans.test_plan_json import with_newer_members
 from tests.support.moved import elsewhere, feed, run_before, states_of, stores
 from tests.support.plans import last_plan
 from tests.support.suites import points
