@@ -179,6 +179,25 @@ def run_batches(make: MakeFilter, batches: Sequence[tuple[Sequence[Record], int]
     return forwarded, table.rows()
 
 
+def check_redo(make: MakeFilter, batches: Sequence[tuple[Sequence[Record], int]]) -> None:
+    """Whatever of a batch was written, its redo completes it; and one object for all batches gives the same as one for each."""
+    rows: Rows = {}
+    forwarded: list[bool] = []
+    for records, now_ms in batches:
+        batch = run_batch_with_partial_writes(make, rows, records, now_ms)
+        rows = batch.rows
+        forwarded += batch.forwarded
+    assert run_batches(make, batches) == (forwarded, rows)
+
+
+def check_prefix(make: MakeFilter, records: Sequence[Record], length: int) -> None:
+    """The first records of a batch, fed again, pass nowhere and change nothing."""
+    before = run_batch(make, {}, records).rows
+    again = run_batch_with_partial_writes(make, before, records[:length], now_ms=1)
+    assert not any(again.forwarded)
+    assert (again.changes, again.rows) == ({}, before)
+
+
 def run_batch_with_partial_writes(
     make: MakeFilter, rows: Mapping[bytes, bytes], records: Sequence[Record], now_ms: int = 0
 ) -> Batch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -17,7 +18,12 @@ from sqe_chain.errors import TooManyLanes
 from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot
 from sqe_chain.stages.replays import EXPIRY_MS, SqeReplays
 from sqe_chain.stages.table import MemoryTable
-from tests.support.partial_writes import run_batch, run_batch_with_partial_writes, run_batches
+from tests.support.partial_writes import (
+    check_prefix,
+    check_redo,
+    run_batch,
+    run_batch_with_partial_writes,
+)
 
 LINES = Record(topic="lines", topic_id=b"l" * 16, partition=1)
 RAW = ("robot.raw", b"r" * 16, 0)
@@ -290,29 +296,17 @@ compats = st.sampled_from([None, "sqe"])
 def test_a_batch_written_in_part_is_completed_by_its_redo(
     history: list[tuple[int, list[Step]]], compat: Any
 ) -> None:
-    """And one object for all batches gives the same as one for each."""
-    make = partial(SqeReplays, expiry_ms=3000, compat=compat)
-    rows: dict[bytes, bytes] = {}
-    now_ms = 0
-    batches, forwarded = [], []
-    for pause_s, steps in history:
-        now_ms += pause_s * 1000
-        batches.append(([step.record() for step in steps], now_ms))
-        batch = run_batch_with_partial_writes(make, rows, *batches[-1])
-        rows = batch.rows
-        forwarded += batch.forwarded
-    assert run_batches(make, batches) == (forwarded, rows)
+    times = accumulate(pause_s * 1000 for pause_s, _ in history)
+    batches = [
+        ([step.record() for step in steps], now_ms) for now_ms, (_, steps) in zip(times, history, strict=True)
+    ]
+    check_redo(partial(SqeReplays, expiry_ms=3000, compat=compat), batches)
 
 
 @given(st.lists(steps, max_size=12), st.data(), compats)
 def test_a_prefix_fed_again_changes_nothing(batch: list[Step], data: st.DataObject, compat: Any) -> None:
-    make = partial(SqeReplays, compat=compat)
     records = [step.record() for step in batch]
-    before = run_batch(make, {}, records).rows
-    prefix = records[: data.draw(st.integers(0, len(records)))]
-    again = run_batch_with_partial_writes(make, before, prefix, now_ms=1)
-    assert not any(again.forwarded)
-    assert (again.changes, again.rows) == ({}, before)
+    check_prefix(partial(SqeReplays, compat=compat), records, data.draw(st.integers(0, len(records))))
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1), st.integers(0, 5)), max_size=20))

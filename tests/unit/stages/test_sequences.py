@@ -17,7 +17,13 @@ from sqe_chain.stages.received import from_header, from_key, from_value, number_
 from sqe_chain.stages.record import Reason, Record, Spot
 from sqe_chain.stages.sequences import StaleSequences
 from sqe_chain.stages.table import MemoryTable
-from tests.support.partial_writes import run_batch, run_batch_with_partial_writes, run_batches
+from tests.support.partial_writes import (
+    check_prefix,
+    check_redo,
+    run_batch,
+    run_batch_with_partial_writes,
+    run_batches,
+)
 
 RAW = Record(topic="raw", topic_id=b"r" * 16)
 FIRST = (("A", 1), ("B", 2), ("C", 3), ("C", 4), ("B", 5), ("A", 6), ("A", 7))
@@ -433,15 +439,7 @@ def with_epoch(settings: dict[str, Any]) -> Any:
 def test_a_batch_written_in_part_is_completed_by_its_redo(
     batches: list[list[tuple[int, int, int, int]]], settings: dict[str, Any]
 ) -> None:
-    """And one object for all batches gives the same as one for each."""
-    rows: dict[bytes, bytes] = {}
-    forwarded = []
-    for messages in batches:
-        batch = run_batch_with_partial_writes(with_epoch(settings), rows, stream(messages))
-        rows = batch.rows
-        forwarded += batch.forwarded
-    whole = [(stream(messages), 0) for messages in batches]
-    assert run_batches(with_epoch(settings), whole) == (forwarded, rows)
+    check_redo(with_epoch(settings), [(stream(messages), 0) for messages in batches])
 
 
 @given(st.lists(messages, max_size=12), settings_of, st.data())
@@ -449,8 +447,4 @@ def test_a_prefix_fed_again_changes_nothing(
     batch: list[tuple[int, int, int, int]], settings: dict[str, Any], data: st.DataObject
 ) -> None:
     records = stream(batch)
-    before = run_batch(with_epoch(settings), {}, records).rows
-    prefix = records[: data.draw(st.integers(0, len(records)))]
-    again = run_batch(with_epoch(settings), before, prefix)
-    assert not any(again.forwarded)
-    assert (again.changes, again.rows) == ({}, before)
+    check_prefix(with_epoch(settings), records, data.draw(st.integers(0, len(records))))

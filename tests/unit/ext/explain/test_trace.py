@@ -193,18 +193,6 @@ def test_deleted_records_are_named_and_nothing_is_compared() -> None:
     assert f"the topics no longer have numbers[{partition}] offsets 0 to 2" in verdict_of(result, b"k0")
 
 
-def test_an_audit_finds_the_altered_key_and_no_other() -> None:
-    service = run_chain(totals())
-    env = environment_of(service)
-    (stage,) = audited_stages(env, ())
-    sound = audit(env, stage, 200, Random(1))
-    assert (sound.keys, sound.different) == (3, ())
-    alter(service, b"k2", 1)
-    altered = audit(env, stage, 200, Random(1))
-    assert altered.different == (b"k2",)
-    assert len(altered.first) == 1
-
-
 def test_an_unknown_stage_is_refused() -> None:
     service = run_chain(totals())
     with pytest.raises(ConfigurationError, match="Expected one of total"):
@@ -327,4 +315,5 @@ def test_an_audit_of_a_thousand_keys_finds_the_one_that_was_altered() -> None:
     sound = audit(env, stage, 5_000, Random(1))
     assert (sound.keys, sound.different) == (1_000, ())
     alter(service, b"k617", 1)
-    assert audit(env, stage, 5_000, Random(1)).different == (b"k617",)
+    altered = audit(env, stage, 5_000, Random(1))
+    assert (altered.different, len(altered.first)) == ((b"k617",), 1)

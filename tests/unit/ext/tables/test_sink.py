@@ -25,9 +25,9 @@ from sqe_chain.ext.tables.directory import TableDirectory
 from sqe_chain.ext.tables.files import files_of
 from sqe_chain.ext.tables.memtable import Memtable
 from sqe_chain.ext.tables.reading import open_table
-from sqe_chain.ext.tables.sink import TableSink
-from sqe_chain.ports import Flush, SinkState
-from tests.support.written_tables import Narrower, Row, Wider, claim_of
+from sqe_chain.ext.tables.sink import TableSink, files_in
+from sqe_chain.ports import Flush
+from tests.support.written_tables import Narrower, Row, claim_of
 
 
 class Otherwise(msgspec.Struct):
@@ -58,18 +58,6 @@ def flush_of(
     return Flush("f", "t", epoch=epoch, number=number, rows=rows, known=known, **given)
 
 
-def test_a_flush_is_added_once(tmp_path: Path) -> None:
-    sink = claimed(tmp_path)
-    first = flush_of(sink, 3)
-    added, known = sink.flush(first)
-    assert (added, json.loads(known)["plan"]) == (4, 3)
-    assert sink.flush(first)[0] == 0
-    assert sink.look("f", "t", range(2)) == SinkState(1, frozenset({3}))
-    assert sink.flush(flush_of(sink, 5, known=known))[0] == 4
-    assert open_table(str(tmp_path / "t")).read().num_rows == 4
-    assert len(open_table(str(tmp_path / "t")).files()) == 2
-
-
 def test_a_file_that_is_there_is_not_written_again_and_never_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,25 +71,6 @@ def test_a_file_that_is_there_is_not_written_again_and_never_replaced(
     before = file.stat()
     sink.flush(flush)
     assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-
-
-def files_of_rows(flush: Flush) -> list[Any]:
-    from sqe_chain.ext.tables.files import TableFile  # noqa: PLC0415 - only here
-
-    return [TableFile.unpacked(content) for _, content in flush.rows if content is not None]
-
-
-def test_an_older_run_adds_nothing(tmp_path: Path) -> None:
-    sink = claimed(tmp_path)
-    flush = flush_of(sink, 3)
-    claimed(tmp_path, 2)
-    with pytest.raises(Superseded):
-        sink.flush(flush)
-    with pytest.raises(Superseded):
-        sink.claim(claim_of(1))
-    with pytest.raises(Superseded):
-        sink.claim(claim_of(2, run_id="another"))
-    assert open_table(str(tmp_path / "t")).files() == []
 
 
 def test_another_run_of_the_same_epoch_adds_nothing(tmp_path: Path) -> None:
@@ -186,7 +155,7 @@ def test_keys_are_permanent(tmp_path: Path) -> None:
 def test_a_half_written_file_is_no_file(tmp_path: Path) -> None:
     sink = claimed(tmp_path)
     flush = flush_of(sink, 3)
-    (file,) = files_of_rows(flush)
+    (file,) = files_in(flush)
     assert sink.storage.written("_sqe_partition=0/nothing.parquet", file) is None
     torn = tmp_path / "t" / "_sqe_partition=0" / "torn.parquet"
     torn.parent.mkdir()
@@ -332,16 +301,3 @@ def test_a_table_of_another_program_is_not_touched(tmp_path: Path) -> None:
         claimed(tmp_path)
     with pytest.raises(ConfigurationError, match="has not created"):
         open_table(str(tmp_path / "t")).describe()
-
-
-def test_columns_can_be_added(tmp_path: Path) -> None:
-    sink = claimed(tmp_path)
-    _, known = sink.flush(flush_of(sink, 3))
-    wider = sink_of(tmp_path, Wider)
-    wider.claim(claim_of(2, known={0: known, 1: None}))
-    wider.flush(flush_of(wider, 4, epoch=2, known=known))
-    table = open_table(str(tmp_path / "t"))
-    assert table.schema().names == ["robot", "at", "bar", "note"]
-    assert {row["note"] for row in table.read().to_pylist()} == {None}
-    with pytest.raises(Superseded):
-        sink.flush(flush_of(sink, 5, known=known))
