@@ -19,8 +19,7 @@ from sqe_chain.plans.environment import Engine, Environment, Ports
 from sqe_chain.plans.events import Committed, Event, Persisted, When
 from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import StateStore
-from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.republish import Republisher
+from sqe_chain.protocol.batch import FlowRun
 from sqe_chain.protocol.services import service_of
 
 
@@ -127,7 +126,7 @@ class Service:
     max_records: int
     in_place: bool = True
     notes: Notes = field(default_factory=Notes)
-    protocol: StagedService | Republisher = field(init=False)
+    protocol: FlowRun = field(init=False)
 
     def __post_init__(self) -> None:
         """Claim and recover."""

@@ -36,8 +36,15 @@ Coordinates = tuple[str, int, int]
 """Topic, partition, offset."""
 
 
+@dataclass
 class TooManyForOnePlan(Exception):
-    """The batch would skip more inputs than a plan lists."""
+    """The batch would skip more inputs than a plan lists.
+
+    Attributes:
+        records: what the batch would read.
+    """
+
+    records: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +162,14 @@ class Processor:
         limit = self._check_skipped(batch, exclusions, report.fresh)
         # A batch takes one input of each partition at least, so no smaller batch would have fewer of them.
         if len(exclusions) > max(MAX_EXCLUSIONS, len(batch.decision.ranges)):
-            raise TooManyForOnePlan
+            if (
+                batch.decision.sealed is not None
+            ):  # it was perhaps published in part, so it is never made smaller
+                raise PoisonError(
+                    f"flow {env.flow.name!r}: a batch that was published in part has to be repeated as it was sealed. "
+                    "But more of its inputs fail now than one plan can list. Run the code that sealed it"
+                )
+            raise TooManyForOnePlan(sum(planned.stop - planned.begin for planned in batch.decision.ranges))
         self._skip_limit = limit
         self._careful_batches = CAREFUL_BATCHES if candidates.known else max(0, self._careful_batches - 1)
         self._check_topics(batch)

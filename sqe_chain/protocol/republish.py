@@ -1,4 +1,4 @@
-"""A service without stages: read, transform, publish, commit. It needs no store.
+"""A run of a flow without stages: read, transform, publish, commit. It needs no store.
 
 After a crash it publishes again, and receivers ignore that by lane and position. Marks are kept to notice missing
 messages only: a hole upstream must not be passed on as if nothing were missing. They are kept in the metadata of the
@@ -12,28 +12,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from sqe_chain.envelope.marks import PartitionMarks
-from sqe_chain.errors import ConfigurationError, GroupInUse, RecreatedTopic, ServiceStopped
-from sqe_chain.features.observing import BatchObserver
-from sqe_chain.features.readers import enter_flow
+from sqe_chain.errors import ConfigurationError, GroupInUse, ServiceStopped
+from sqe_chain.features.decision import BatchDecision
 from sqe_chain.features.reporting import report_traces
 from sqe_chain.features.timing import UnplannedTimes
 from sqe_chain.plans import inputs, same_inputs
-from sqe_chain.plans.environment import Environment
-from sqe_chain.plans.events import (
-    COMMIT,
-    PUBLISH,
-    RECOVER,
-    SEAL,
-    CaughtUp,
-    Committed,
-    Notice,
-    Published,
-    Recovered,
-)
-from sqe_chain.plans.results import BatchResult, StartResult
-from sqe_chain.plans.rights import check_rights
-from sqe_chain.plans.same_inputs import DescribedTopics
-from sqe_chain.ports import Bounds, Membership, Range, TopicInfo, TopicPartition
+from sqe_chain.plans.events import COMMIT, PUBLISH, RECOVER, SEAL, Notice, Published, Recovered
+from sqe_chain.plans.look import Infos, Look, Offsets
+from sqe_chain.plans.plan import PlannedRange
+from sqe_chain.plans.results import StartResult
+from sqe_chain.ports import Membership, Range, TopicPartition
+from sqe_chain.protocol.batch import FlowRun, Processed
 from sqe_chain.protocol.begun import BegunBatch, BegunBatches, output_ends
 from sqe_chain.protocol.committed import (
     InputProgress,
@@ -44,16 +33,13 @@ from sqe_chain.protocol.committed import (
     enter,
     tell_entered,
 )
-from sqe_chain.protocol.observers import observers_of
 from sqe_chain.protocol.skipped import KEPT, SkippedInputs, check_known, read_skipped
-from sqe_chain.task.event_times import EventTimes, Taking
+from sqe_chain.task.event_times import Taking
 from sqe_chain.task.exclusion import SkipLimit
 from sqe_chain.task.parking import Discarded, ParkedKeys
 from sqe_chain.task.reading import check_read_id
 from sqe_chain.task.results import Job, Portion, Report, Sections
 from sqe_chain.task.states import Transition
-
-Infos = Mapping[str, TopicInfo]
 
 RENEW_MS = 5_000
 """How often the commits of all partitions are made again, whether something came or not: Kafka forgets each of them by itself
@@ -66,153 +52,106 @@ SESSION_MS = 12_000
 
 
 @dataclass(slots=True)
-class Republisher:
-    """One run of a service without stages."""
+class Republisher(FlowRun):
+    """A run without plans: its group's commits are all that it keeps."""
 
-    env: Environment
     _member: Membership | None = None
     _run: str = ""
     _inputs: dict[TopicPartition, InputProgress] = field(default_factory=dict)
-    _bytes_per_record: float = 100.0
     _renewed_ms: int = 0
     _known: SkippedInputs = field(default_factory=SkippedInputs)
+    # Of outputs, so that a redo need not read all of them; as old as `RENEW_MS` at most.
     _ends: dict[TopicPartition, int] = field(default_factory=dict)
     _ends_ms: int = 0
-    _topics: DescribedTopics = field(init=False)
     _times: UnplannedTimes = field(init=False)
-    _observers: tuple[BatchObserver, ...] = field(init=False)
     _skip_limit: SkipLimit = field(init=False)
 
     def __post_init__(self) -> None:
-        self._topics = DescribedTopics(self.env)
+        FlowRun.__post_init__(self)
         self._times = UnplannedTimes(self.env)
-        self._observers = observers_of(self.env)
         self._skip_limit = SkipLimit(self.env.settings.max_excluded, self.env.settings.max_excluded_share)
 
-    @property
-    def open_plan(self) -> None:
-        """Always None: a service without stages has no plans."""
-        return
+    def _check_before(self) -> list[str]:
+        check_metadata(self.env.flow)
+        return []
 
-    def start(self) -> StartResult:
-        """Fence older runs, and find the committed offsets; a first start commits them before anything is published.
-
-        Raises:
-            Superseded: a newer run has started.
-            ServiceStopped: the flow cannot go on from its committed offsets.
-            ConfigurationError: a topic or a right is missing.
-        """
-        env = self.env
-        check_metadata(env.flow)
+    def _recover(self, infos: Infos, weak: list[str]) -> StartResult:
+        """Fence older runs, and find the committed offsets; a first start commits them before anything is published."""
+        env, flow = self.env, self.env.flow
         with env.step(RECOVER):
-            infos = inputs.describe(env.flow, env.log)
-            weak = inputs.check_durable(env.flow, infos, allowed=env.settings.allow_weak_durability)
-            env.retry.call("ask for rights", partial(check_rights, env.flow, env.ports.log, infos))
-            env.flow = enter_flow(env, infos)
-            self._join(infos)
-            fresh = self._enter(infos)
-            if len(fresh) == len(self._inputs):  # the flow begins
+            commits = inputs.group_commits(flow, env.log, infos)
+            check_no_plans(flow, commits)
+            if not commits:  # the flow begins
                 env.say(weak)
-            if fresh:
-                self._commit(fresh)
-                env.commits.settle()
+            self._run = env.new_run_id()
+            # The one member of the flow's group. From here on no older run can begin a batch, or commit one.
+            self._member = env.log.join(flow.declared_name, flow.input_topics)
+            self._enter(infos)
             self._find_skipped({tp: known.offset for tp, known in self._inputs.items() if known.repeats})
             self._redo(infos)
         result = StartResult(len(self._inputs))
         env.emit(Recovered.of(result))
         return result
 
-    def batch(self, *, at_end: bool = False) -> BatchResult:
-        """Read, transform, publish and commit what is new.
+    def _to_read(self) -> tuple[Offsets, frozenset[str], Offsets | None]:
+        return {tp: progress.offset for tp, progress in self._inputs.items()}, frozenset(), None
 
-        Returns:
-            What became of it; `worked` is False when there was nothing new.
-
-        Raises:
-            Superseded: a newer run has started.
-            ServiceStopped: going on would not be exact: messages are missing, or inputs are not what they were.
-            PoisonError: an input cannot be processed, under policy `stop`.
-        """
-        began_ms, again = self.env.clock.now_ms(), at_end
-        while True:  # not bounded: each further round means that an input was created again just now.
-            # That input enters as a new root, or it stops the service.
-            infos, offsets, bounds = self._look(again=again)
-            for observer in self._observers:
-                observer.looked(None, infos)
-            try:
-                return self._batch(infos, offsets, bounds, began_ms, at_end=at_end)
-            except RecreatedTopic:
-                look = partial(inputs.is_recreated_since, self.env.flow, self.env.ports.log, infos)
-                if not self.env.retry.call(
-                    "look at the topics", look
-                ):  # marks raise it for a topic upstream, too
-                    raise
-                again = True
-
-    def _batch(
-        self,
-        infos: dict[str, TopicInfo],
-        offsets: dict[TopicPartition, int],
-        bounds: Mapping[TopicPartition, Bounds],
-        began_ms: int,
-        *,
-        at_end: bool,
-    ) -> BatchResult:
-        env = self.env
-        limit = max(
-            len(offsets),
-            min(env.settings.max_records, int(env.settings.max_bytes / self._bytes_per_record)),
-        )
-        stops = inputs.cut(offsets, inputs.limit_bounds(bounds, self._seen_until()), limit)
-        if stops == offsets:
-            self._commit([], renew=at_end)
-            env.commits.settle()
-            env.emit(CaughtUp())
-            return BatchResult(worked=False)
-        started_ms = env.clock.now_ms()
-        times: Mapping[TopicPartition, EventTimes] = {}
+    def _process(self, infos: Infos, look: Look) -> Processed | None:
+        """Note what is begun, run the functions, and publish what they make."""
+        env, now_ms = self.env, self.env.clock.now_ms()
+        decision = self._decide(look, now_ms)
+        if decision is None:
+            return None
         taking = None
         if env.flow.timed:
-            times, taking = self._times.begin(offsets, stops, bounds, started_ms)
-        if not self._ends or abs(started_ms - self._ends_ms) > RENEW_MS:
-            self._ends, self._ends_ms = output_ends(env, infos), started_ms
+            offsets, _, _ = self._to_read()
+            times, taking = self._times.begin(offsets, decision.stops, look.bounds, now_ms)
+            decision = replace(decision, times=times)
+        if not self._ends or abs(now_ms - self._ends_ms) > RENEW_MS:
+            self._ends, self._ends_ms = output_ends(env, infos), now_ms
         portions = [
-            Portion(
-                Range(tp[0], known.topic_id, tp[1], known.offset, stops[tp], known.epoch),
-                known.marks,
-                times=times.get(tp),
-                at_end=stops[tp] >= bounds[tp].stable_end,
-                published=known.again,
-                failed=known.failed,
-                unsure=known.unsure,
-                after=self._letters_end(tp, self._ends),
+            replace(
+                self._portion(planned.tp, planned.stop, self._ends),
+                times=decision.times.get(planned.tp),
+                at_end=planned.tp in decision.at_end,
             )
-            for tp, known in self._inputs.items()
-            if stops[tp] > known.offset
+            for planned in decision.ranges
+            if planned.reads
         ]
         given = Sections.of(self._skip_limit, self._skipped(), taking)
         with env.step(SEAL):
-            self._begin(portions, started_ms, given)
+            self._begin(portions, decision, taking)
         with env.step(PUBLISH):
-            report = self._publish(portions, started_ms, infos, given)
+            report = self._publish(portions, now_ms, infos, given)
             env.emit(Published(outputs=report.outputs))
+        return Processed(decision, report, tuple(report.excluded))
+
+    def _decide(self, look: Look, now_ms: int) -> BatchDecision | None:
+        """What a batch reads: of all partitions alike, and not beyond where a rewind began."""
+        offsets, _, _ = self._to_read()
+        bounds = inputs.limit_bounds(look.bounds, self._seen_until())
+        stops = inputs.cut(offsets, bounds, max(len(offsets), look.limit))
+        if stops == offsets:
+            return None
+        ranges = tuple(
+            PlannedRange(tp[0], known.topic_id.hex(), tp[1], known.offset, stops[tp])
+            for tp, known in self._inputs.items()
+        )
+        ends = frozenset(tp for tp, stop in stops.items() if stop >= look.bounds[tp].stable_end)
+        return BatchDecision(ranges, now_ms, at_end=ends)
+
+    def _finish(self, processed: Processed) -> None:
+        env, decision, report = self.env, processed.decision, processed.report
         with env.step(COMMIT):
-            self._advance(stops, report)
+            self._advance(decision.stops, report)
             if env.flow.timed:
-                self._times.done(stops, report, started_ms)
+                self._times.done(decision.stops, report, decision.clock_ms)
             if env.flow.traces:
                 report_traces(env, report)
-            self._commit([(portion.read.topic, portion.read.partition) for portion in portions])
-        result = BatchResult.of(
-            report,
-            report.excluded,
-            plan=None,
-            outputs=report.outputs,
-            lag_by_partition=inputs.lag_by_partition(stops, bounds),
-            batch_ms=env.clock.now_ms() - began_ms,
-        )
-        env.commits.then(partial(env.emit, Committed.of(result)))
-        return result
+            self._commit([planned.tp for planned in decision.ranges if planned.reads])
+
+    def _commit_again(self, infos: Infos, *, now: bool) -> None:  # noqa: ARG002 - plans need the topics
+        self._commit([], renew=now)
 
     def rewind(self, to: Mapping[TopicPartition, int] | int) -> dict[TopicPartition, int]:
         """Move the committed offsets back, so that what follows is published again.
@@ -296,45 +235,18 @@ class Republisher:
         )
 
     def beat(self) -> bool:
-        """Its group has its claim, and the next commit shows whether that holds: always True."""
-        return True
+        return True  # its group has its claim, and the next commit shows whether that holds
 
     def leave(self) -> None:
-        """Leave the group, so that commands need not wait."""
         self.env.commits.leave()
         if self._member is not None:
             self._member.leave()
-
-    def lag(self) -> int:
-        """Offsets that are stable and not yet read."""
-        offsets = {tp: progress.offset for tp, progress in self._inputs.items()}
-        return inputs.lag(offsets, self.env.ports.log.bounds(offsets))
-
-    def _look(
-        self, *, again: bool
-    ) -> tuple[dict[str, TopicInfo], dict[TopicPartition, int], Mapping[TopicPartition, Bounds]]:
-        """Describe the topics, enter new partitions, and read the bounds of the same topics."""
-        env = self.env
-        while True:  # not bounded: each further round means that an input was created again just now
-            infos = self._topics.look(again=again)
-            # A topic that was created again enters as a new root, or stops the service.
-            fresh = self._enter(infos)
-            if fresh:
-                self._commit(fresh)
-                env.commits.settle()
-            offsets = {tp: progress.offset for tp, progress in self._inputs.items()}
-            # Repeated as one: a topic that was created again answers as if it were away, until it is described again.
-            look = partial(inputs.read_bounds, env.flow, env.ports.log, infos, offsets)
-            bounds = env.retry.call("look for new records", look)
-            if bounds is not None:
-                return infos, offsets, bounds
-            again = True
 
     def _publish(
         self,
         portions: list[Portion],
         clock_ms: int,
-        infos: dict[str, TopicInfo],
+        infos: Infos,
         sections: Sections,
     ) -> Report:
         env = self.env
@@ -391,15 +303,26 @@ class Republisher:
             return -1
         return ends.get((flow.dead_letter_topic, tp[1] % flow.dead_letter_partitions), 0)
 
-    def _begin(self, portions: list[Portion], clock_ms: int, given: Sections) -> None:
+    def _portion(self, tp: TopicPartition, stop: int, ends: Mapping[TopicPartition, int]) -> Portion:
+        """What is read of a partition next, and what its task has to know."""
+        known = self._inputs[tp]
+        return Portion(
+            Range(tp[0], known.topic_id, tp[1], known.offset, stop, known.epoch),
+            known.marks,
+            published=known.again,
+            failed=known.failed,
+            unsure=known.unsure,
+            after=self._letters_end(tp, ends),
+        )
+
+    def _begin(self, portions: list[Portion], decision: BatchDecision, taking: Taking | None) -> None:
         """Note what the batch is before anything of it is published: see `sqe_chain.protocol.begun`."""
-        env, taking = self.env, given.find(Taking)
         promised = {} if taking is None else taking.watermarks
-        for portion in portions:
-            tp = portion.read.topic, portion.read.partition
-            self._inputs[tp].begun = BegunBatch(portion.read.stop, clock_ms, promised, self._ends)
-        self._commit([(portion.read.topic, portion.read.partition) for portion in portions])
-        env.commits.settle()
+        tps = [(portion.read.topic, portion.read.partition) for portion in portions]
+        for tp, portion in zip(tps, portions, strict=True):
+            self._inputs[tp].begun = BegunBatch(portion.read.stop, decision.clock_ms, promised, self._ends)
+        self._commit(tps)
+        self.env.commits.settle()
 
     def _redo(self, infos: Infos) -> None:
         """Finish the batches that a run has begun which was killed.
@@ -412,18 +335,7 @@ class Republisher:
         begun = {tp: known.begun for tp, known in self._inputs.items() if known.begun is not None}
         if not begun:
             return
-        portions = [
-            Portion(
-                Range(tp[0], known.topic_id, tp[1], known.offset, begun[tp].until, known.epoch),
-                known.marks,
-                published=known.again,
-                failed=known.failed,
-                unsure=known.unsure,
-                after=self._letters_end(tp, begun[tp].ends),
-            )
-            for tp, known in self._inputs.items()
-            if tp in begun
-        ]
+        portions = [self._portion(tp, batch.until, batch.ends) for tp, batch in begun.items()]
         redo = BegunBatches(env, Sections.of(self._skip_limit, self._skipped()), infos, portions, begun)
         report = env.retry.call("publish", partial(inputs.publish, env.flow, env.ports.log, redo.run))
         env.emit(Published(outputs=report.outputs))
@@ -432,15 +344,11 @@ class Republisher:
         env.commits.settle()
 
     def _advance(self, stops: dict[TopicPartition, int], report: Report) -> None:
-        records, size = 0, report.output_size
         for end in report.ends:
             progress = self._inputs[end.topic, end.partition]
             progress.marks = end.marks
             progress.failed += end.failed
             progress.epoch = end.last_epoch or progress.epoch
-            records, size = records + end.records, size + end.size
-        if records:
-            self._bytes_per_record = max(16.0, size / records)
         for excluded in report.excluded:
             if excluded.policy == "skip" and excluded.error != Discarded.__name__:
                 progress = self._inputs[excluded.topic, excluded.partition]
@@ -451,19 +359,14 @@ class Republisher:
             if progress.seen is not None and stop >= progress.again:
                 progress.marks, progress.seen = progress.marks.merged(progress.seen), None
 
-    def _enter(self, infos: dict[str, TopicInfo]) -> list[TopicPartition]:
-        """Take up partitions that this run does not know yet.
-
-        Returns:
-            Those without a commit, or with one of another type: the caller commits where they begin before anything of them is
-            published.
-        """
+    def _enter(self, infos: Infos) -> None:
+        """Take up partitions that this run does not know yet, and commit where they begin before anything of them is published."""
         env, flow = self.env, self.env.flow
         recreated = self._leave_recreated(infos)
         every = inputs.input_partitions(flow, infos)
         tps = [tp for tp in every if tp not in self._inputs]
         if not tps:
-            return []
+            return
         env.commits.settle()
         commits = env.retry.call("read the group's commits", partial(self._membership.committed, every))
         entered = enter(env, infos, tps, commits)
@@ -471,9 +374,12 @@ class Republisher:
         for topic, read in recreated.items():
             entered.recreated.setdefault(topic, {}).update(read)
         tell_entered(env, entered, infos)
-        return entered.fresh + entered.retyped
+        fresh = entered.fresh + entered.retyped
+        if fresh:
+            self._commit(fresh)
+            env.commits.settle()
 
-    def _leave_recreated(self, infos: dict[str, TopicInfo]) -> Recreated:
+    def _leave_recreated(self, infos: Infos) -> Recreated:
         """Forget the progress in topics without envelopes that were created again: the new topic is another root.
 
         Raises:
@@ -489,13 +395,6 @@ class Republisher:
                 info = infos.get(topic)
                 check_read_id(topic, progress.topic_id, None if info is None else info.topic_id)
         return recreated
-
-    def _join(self, infos: Infos) -> None:
-        """Become the one member of the flow's group. From then on no older run can begin a batch, or commit one."""
-        flow = self.env.flow
-        check_no_plans(flow, inputs.group_commits(flow, self.env.log, infos))
-        self._run = self.env.new_run_id()
-        self._member = self.env.log.join(flow.declared_name, flow.input_topics)
 
     @property
     def _membership(self) -> Membership:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqe_chain.plans.environment import Environment
 from sqe_chain.protocol.aggregation import StagedService
+from sqe_chain.protocol.batch import FlowRun
 from sqe_chain.protocol.republish import Republisher
 
 
@@ -12,6 +13,6 @@ def aggregation_of(env: Environment) -> StagedService:
     return StagedService(env)
 
 
-def service_of(env: Environment) -> StagedService | Republisher:
+def service_of(env: Environment) -> FlowRun:
     """A run of any flow."""
     return aggregation_of(env) if env.flow.keeps_plans else Republisher(env)

@@ -19,8 +19,7 @@ from sqe_chain.errors import (
 )
 from sqe_chain.plans.environment import Engine, Environment
 from sqe_chain.plans.events import Notice, Ready
-from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.republish import Republisher
+from sqe_chain.protocol.batch import FlowRun
 from sqe_chain.protocol.services import service_of
 from sqe_chain.runtime.stop import SLOW_MS, Heartbeat, ServiceClock, Stop
 
@@ -108,7 +107,7 @@ class Service:
                 service.start()
                 if warm is not None:
                     self._wait_until_warm(warm)
-                if isinstance(service, StagedService) and service.ends:
+                if service.ends:
                     self.stop.request("once")
                 # With stages a batch takes much longer than its commit, and `Committed` must not come before it is true.
                 with nullcontext() if stateful else self.env.commits.in_background():
@@ -119,7 +118,7 @@ class Service:
             with suppress(ChainError):  # then the next run waits until the heartbeat has stopped
                 service.leave()
 
-    def _batches(self, service: StagedService | Republisher, *, stateful: bool) -> None:
+    def _batches(self, service: FlowRun, *, stateful: bool) -> None:
         """Run one batch after the other; a commit may be under way while the next batch begins, and at no other time."""
         interval_ms = self.env.settings.interval_ms if stateful else 0
         idle_ms = FIRST_IDLE_MS
@@ -130,9 +129,9 @@ class Service:
             if self.once and not limited:
                 if stateful and self.env.flow.by_time:
                     service.batch(at_end=True)  # nothing more is expected that others would have to wait for
-                if self.close_windows and isinstance(service, StagedService):
+                if self.close_windows:
                     self._at_end(service, partial(service.batch, at_end=True, final=True))
-                if self.env.settings.needs_end and isinstance(service, StagedService):
+                if self.env.settings.needs_end:
                     self._at_end(service, service.complete)
                 self.stop.request("once")
             elif not limited:
@@ -146,14 +145,14 @@ class Service:
         if self.stop.superseded:
             raise self._claim_lost(service)
 
-    def _at_end(self, service: StagedService, last: Callable[[], object]) -> None:
+    def _at_end(self, service: FlowRun, last: Callable[[], object]) -> None:
         """Do what comes last, when nothing is left to read or to release: the input is finite."""
         while not self.stop.requested and service.batch(at_end=True).worked:
             pass
         if not self.stop.requested:
             last()
 
-    def _judge(self, error: ChainError, service: StagedService | Republisher) -> None:
+    def _judge(self, error: ChainError, service: FlowRun) -> None:
         """Raise an error, or ignore it if the service was asked to stop while it waited. An open plan is incomplete, so then it is raised."""
         if isinstance(error, Superseded):
             raise error
@@ -177,7 +176,7 @@ class Service:
     def _not_warm(self, error: Exception) -> None:
         self.env.emit(Notice(f"the first batch may take longer: its preparation failed: {error}"))
 
-    def _alive(self, service: StagedService | Republisher) -> bool:
+    def _alive(self, service: FlowRun) -> bool:
         """Move the heartbeat on, and report a slow step: clients give servers a minute to answer."""
         slow = self.clock.slow_step()
         if slow:
@@ -187,10 +186,10 @@ class Service:
             self.env.emit(Notice(text))
         return service.beat()
 
-    def _claim_lost(self, service: StagedService | Republisher) -> ServiceStopped:
+    def _claim_lost(self, service: FlowRun) -> ServiceStopped:
         """Why the heartbeat was refused: a newer run, or a store that has lost this run's claim."""
         name = self.env.flow.name
-        mine = service.claimed if isinstance(service, StagedService) else None
+        mine = service.claimed
         try:
             home, _ = self.env.ports.home.home(name)
         except Unavailable as error:

@@ -27,7 +27,7 @@ from sqe_chain.plans.environment import Environment, Ports
 from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Headers, Log, StateStore, TopicPartition
 from sqe_chain.ports.readers import Partitions
-from sqe_chain.protocol.aggregation import StagedService
+from sqe_chain.protocol.batch import FlowRun
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.services import service_of
 from sqe_chain.task.watched import watching
@@ -50,7 +50,7 @@ class Zombie:
         service: the run.
     """
 
-    service: StagedService | Republisher
+    service: FlowRun
 
     def wake(self) -> bool:
         """Run its next batch, as if nothing had happened.
@@ -112,7 +112,7 @@ class Rehearsal(Arming, Results):
         self.settings = replace(settings or Settings(), allow_weak_durability=True)
         self.script = FaultScript()
         self.clock = SteppingClock() if now_ms is None else SteppingClock(now_ms=now_ms)
-        self.service: StagedService | Republisher | None = None
+        self.service: FlowRun | None = None
         if not self.log.has_clock:
             self.log.set_clock(lambda: self.clock.now)
         self.crashes = 0
@@ -210,7 +210,7 @@ class Rehearsal(Arming, Results):
             )
         service.rewind(to)
 
-    def start(self, settings: Settings | None = None) -> StagedService | Republisher:
+    def start(self, settings: Settings | None = None) -> FlowRun:
         """Start a run: claim and recover. A run that is still alive stays alive, as a zombie.
 
         Returns:
@@ -264,7 +264,7 @@ class Rehearsal(Arming, Results):
             ChainError: the service stopped for an error that a restart does not fix.
         """
         check_closes(self.flow)
-        self._end_with(partial(StagedService.batch, at_end=True, final=True))
+        self._end_with(partial(FlowRun.batch, at_end=True, final=True))
 
     def complete_overwrite(self) -> None:
         """Run until caught up, then let the tables change: what `sqe-chain load --overwrite` does, under a supervisor.
@@ -274,16 +274,14 @@ class Rehearsal(Arming, Results):
         Raises:
             ChainError: the service stopped for an error that a restart does not fix.
         """
-        self._end_with(StagedService.complete)
+        self._end_with(FlowRun.complete)
 
-    def _end_with(self, last: Callable[[StagedService], object]) -> None:
+    def _end_with(self, last: Callable[[FlowRun], object]) -> None:
         """Run until caught up, then do what comes at the end of finite inputs, under a supervisor."""
         while True:  # bounded by the faults that were injected
             self.run_until_caught_up()
             with self._supervised():
-                service = self.service or self.start()
-                if isinstance(service, StagedService):
-                    last(service)
+                last(self.service or self.start())
                 return
 
     @contextmanager

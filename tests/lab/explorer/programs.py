@@ -10,8 +10,7 @@ from sqe_chain.errors import ChainError
 from sqe_chain.operations.moving import export_states, import_states
 from sqe_chain.operations.parked import ParkedWork
 from sqe_chain.operations.rebuild import Rebuild
-from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.republish import Republisher
+from sqe_chain.protocol.batch import FlowRun
 from sqe_chain.protocol.services import service_of
 from tests.lab.explorer.calls import FILE, Question
 
@@ -46,7 +45,7 @@ class Service:
 class _leaving:  # noqa: N801 - a context
     """A service that stops gives its claim back, as `runtime.service` does."""
 
-    service: StagedService | Republisher
+    service: FlowRun
 
     def __enter__(self) -> None:
         return None

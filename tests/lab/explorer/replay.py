@@ -21,7 +21,7 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial, partialmethod
 from typing import Any, TypeVar
 
@@ -295,12 +295,12 @@ class PartwiseAggregation(StagedService):
         return self._replay.part("batch", batch, self._restore, self._keep)
 
     def _keep(self, result: object) -> bytes:
-        fields = {name: getattr(self, name) for name in StagedService.__slots__ if name != "env"}
-        return dump((result, fields), self.env)
+        known = {own.name: getattr(self, own.name) for own in fields(StagedService) if own.name != "env"}
+        return dump((result, known), self.env)
 
     def _restore(self, data: bytes) -> Any:
-        result, fields = load(data, self.env)
-        for name, value in fields.items():
+        result, known = load(data, self.env)
+        for name, value in known.items():
             setattr(self, name, value)
         return result
 

@@ -46,10 +46,10 @@ MUTANTS: Final = (
     mutant(
         "a batch is published before it is sealed",
         (
-            "StagedService.batch",
+            "StagedService._finish",
             before(
                 "with env.step(SEAL):",
-                "if report.outputs and (not part.silent):\n    env.retry.call('publish', env.engine.publish)",
+                "if report.outputs and (not processed.decision.silent):\n    env.retry.call('publish', env.engine.publish)",
             ),
         ),
         killed_by="test_order_of_steps::test_a_batch_is_sealed_published_persisted_from_the_last_stage_on_and_committed",

@@ -13,8 +13,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.plans import events
 from sqe_chain.plans.events import Event, Recovered
 from sqe_chain.plans.results import BatchResult, StartResult
-from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.republish import Republisher
+from sqe_chain.protocol.batch import FlowRun
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.trace_report import TraceReport
 from sqe_chain.testing import Rehearsal
@@ -171,5 +170,5 @@ def test_a_plan_is_open_from_its_seal_to_its_commit_and_no_longer() -> None:
     assert opened(run) == 2
 
 
-def opened(run: StagedService | Republisher) -> int | None:
+def opened(run: FlowRun) -> int | None:
     return run.open_plan
