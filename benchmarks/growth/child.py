@@ -32,7 +32,7 @@ from sqe_chain.engines.spark import close_session, open_session
 from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header, StateStore
-from sqe_chain.protocol.aggregation import StagedService
+from sqe_chain.protocol.with_plans import StagedService
 
 SMALL_BATCHES = 6
 """Batches that are almost empty; the first does not count."""

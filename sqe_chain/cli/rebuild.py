@@ -24,7 +24,7 @@ from sqe_chain.features.file_inputs import check_no_files
 from sqe_chain.operations.announcement import Announcement, stages_to_announce
 from sqe_chain.operations.rebuild import Rebuild
 from sqe_chain.ports import TopicPartition
-from sqe_chain.protocol.republish import Republisher
+from sqe_chain.protocol.without_plans import Republisher
 from sqe_chain.runtime.launching import Prepared
 
 To = Mapping[TopicPartition, int] | int | None

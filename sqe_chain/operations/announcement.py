@@ -23,8 +23,7 @@ from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.stored_plans import read_plan
-from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.services import aggregation_of
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.task.states import Claim
 
 Digests = dict[str, tuple[str, ...]]
@@ -105,7 +104,7 @@ class Announcement:
         """
         env = self.env
         stages = stages_to_announce(env.flow, self.stages)
-        self._service = service = aggregation_of(env)
+        self._service = service = StagedService(env)
         try:
             service.start()
             last, mine = service.last, service.claimed

@@ -29,8 +29,7 @@ from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.planning import birth_plan
 from sqe_chain.ports import Home, TopicInfo, TopicPartition
 from sqe_chain.ports.readers import ALL, Partitions, scope_of, union_of
-from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.services import aggregation_of
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.task.event_times import Frontier
 from sqe_chain.task.states import Claim
 
@@ -194,7 +193,7 @@ class ChangeReaders:
         if home is None or home.number < 0:
             self._fence(own, home)
             return None
-        self._service = service = aggregation_of(own)
+        self._service = service = StagedService(own)
         try:
             service.start()
             own.commits.settle()

@@ -17,8 +17,7 @@ from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.planning import plan_after
 from sqe_chain.plans.results import BatchResult
-from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.services import aggregation_of
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.stages.record import Reason
 from sqe_chain.task.dead_letters import Identity
 from sqe_chain.task.failed_log import Letter
@@ -117,7 +116,7 @@ def deciding_run(env: Environment) -> Iterator[DecidingRun]:
         ServiceStopped: as `StagedService.start`.
     """
     env = replace(env, role=replace(env.role, decides=True))
-    service = aggregation_of(env)
+    service = StagedService(env)
     try:
         service.start()
         yield DecidingRun(service.env, service)

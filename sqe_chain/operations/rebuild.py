@@ -43,8 +43,8 @@ from sqe_chain.plans.plan import Plan, encoded_sections
 from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.ports import Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol.claim import beat, check_has_run, check_not_superseded, check_stores, claim, release
-from sqe_chain.protocol.owned_flow import commit_plan
-from sqe_chain.protocol.services import aggregation_of
+from sqe_chain.protocol.finish import commit_plan
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.task.states import Claim
 
 Offsets = Mapping[TopicPartition, int]
@@ -317,7 +317,7 @@ class Rebuild:
         return self.claimed, after
 
     def _fold(self, second: Environment, spec: Refold) -> None:
-        service = aggregation_of(second)
+        service = StagedService(second)
         service.start()
         ends = service.last.ends() if service.last else {}
         for tp, planned in ends.items():

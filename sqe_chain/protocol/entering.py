@@ -21,7 +21,7 @@ from sqe_chain.plans.plan import Plan, Section
 from sqe_chain.plans.planning import birth_plan, layout_plan
 from sqe_chain.ports import TopicInfo
 from sqe_chain.protocol.committed import check_first_stage, enter, take_over, tell_entered
-from sqe_chain.protocol.owned_flow import OwnedFlow
+from sqe_chain.protocol.finish import OwnedFlow
 from sqe_chain.task.states import Claim
 
 Infos = Mapping[str, TopicInfo]

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from sqe_chain.plans.environment import Environment
-from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.batch import FlowRun
-from sqe_chain.protocol.republish import Republisher
-
-
-def aggregation_of(env: Environment) -> StagedService:
-    """A run of a flow that keeps plans."""
-    return StagedService(env)
+from sqe_chain.protocol.with_plans import StagedService
+from sqe_chain.protocol.without_plans import Republisher
 
 
 def service_of(env: Environment) -> FlowRun:
     """A run of any flow."""
-    return aggregation_of(env) if env.flow.keeps_plans else Republisher(env)
+    return StagedService(env) if env.flow.keeps_plans else Republisher(env)

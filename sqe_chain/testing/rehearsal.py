@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import methodcaller
 
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.adapters.memory.store import MemoryStore
@@ -28,8 +29,8 @@ from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Headers, Log, StateStore, TopicPartition
 from sqe_chain.ports.readers import Partitions
 from sqe_chain.protocol.batch import FlowRun
-from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.services import service_of
+from sqe_chain.protocol.without_plans import Republisher
 from sqe_chain.task.watched import watching
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.fault_injection import Arming
@@ -264,7 +265,7 @@ class Rehearsal(Arming, Results):
             ChainError: the service stopped for an error that a restart does not fix.
         """
         check_closes(self.flow)
-        self._end_with(partial(FlowRun.batch, at_end=True, final=True))
+        self._end_with(methodcaller("batch", at_end=True, final=True))
 
     def complete_overwrite(self) -> None:
         """Run until caught up, then let the tables change: what `sqe-chain load --overwrite` does, under a supervisor.
@@ -274,7 +275,7 @@ class Rehearsal(Arming, Results):
         Raises:
             ChainError: the service stopped for an error that a restart does not fix.
         """
-        self._end_with(FlowRun.complete)
+        self._end_with(methodcaller("complete"))
 
     def _end_with(self, last: Callable[[FlowRun], object]) -> None:
         """Run until caught up, then do what comes at the end of finite inputs, under a supervisor."""

@@ -15,7 +15,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from sqe_chain.errors import Unavailable
 from sqe_chain.ext.web import application
 from sqe_chain.ext.web.history import History
-from sqe_chain.protocol.services import aggregation_of
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.testing import Rehearsal
 from tests.browser.test_page import browser, check_accessible, page, shoot
 from tests.support.environments import environment_of
@@ -34,7 +34,7 @@ def beside() -> Iterator[Client]:
     service, history = Rehearsal(totals(), partitions={"numbers": 2}), History()
     env = environment_of(service)
     env.observer = history
-    run = aggregation_of(env)
+    run = StagedService(env)
     run.start()
     for number in range(40):
         service.feed("numbers", Int64Value(value=number), partition=number % 2, timestamp_ms=number)

@@ -7,7 +7,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.flow import Flow
 from sqe_chain.plans.settings import Settings
-from sqe_chain.protocol.aggregation import StagedService
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import word, words_by_first_letter
 

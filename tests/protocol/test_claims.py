@@ -12,8 +12,8 @@ from sqe_chain.errors import StoreInconsistent, Superseded
 from sqe_chain.flow import Flow
 from sqe_chain.plans.environment import Environment
 from sqe_chain.ports import Commit, Header, Home, TopicPartition
-from sqe_chain.protocol.aggregation import StagedService
 from sqe_chain.protocol.claim import claim, release, stamp
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.task.states import Claim
 from sqe_chain.testing import Rehearsal
 from tests.support.environments import environment_of

@@ -6,7 +6,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.owned_flow import COMMIT_AGAIN_MS
+from sqe_chain.protocol.finish import COMMIT_AGAIN_MS
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import word, words_by_first_letter
 

@@ -13,7 +13,7 @@ from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.plans.events import Committed, Waiting
 from sqe_chain.plans.retrying import Committing, Retry
-from sqe_chain.protocol.republish import Republisher
+from sqe_chain.protocol.without_plans import Republisher
 from sqe_chain.testing import Rehearsal, Settings, SteppingClock
 from sqe_chain.testing.faults import FaultScript
 from tests.support.number_flows import add

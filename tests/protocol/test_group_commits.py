@@ -22,7 +22,7 @@ from sqe_chain.errors import (
 from sqe_chain.flow import Flow
 from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Commit
-from sqe_chain.protocol.republish import RENEW_MS, Republisher
+from sqe_chain.protocol.without_plans import RENEW_MS, Republisher
 from sqe_chain.testing import Rehearsal
 from tests.support.environments import environment_of
 from tests.support.number_flows import add, values_published

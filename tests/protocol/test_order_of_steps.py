@@ -10,7 +10,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header
-from sqe_chain.protocol.aggregation import StagedService
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import PortCall
 from tests.support.word_flows import append_word, same_key, word, words_by_first_letter

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sqe_chain.errors import PlanMismatch, StoreInconsistent
-from sqe_chain.protocol import owned_flow, recovery
+from sqe_chain.protocol import finish, redo
 from tests.support.memory_pipeline import TotalsPipeline, totals_pipeline
 
 
@@ -34,7 +34,7 @@ def turn_round(patch: pytest.MonkeyPatch) -> None:
     def turned(*bounds: int) -> Any:
         return reversed(range(*bounds)) if bounds[2:] == (-1,) else range(*bounds)
 
-    patch.setattr(owned_flow, "range", turned, raising=False)
+    patch.setattr(finish, "range", turned, raising=False)
 
 
 @pytest.mark.parametrize("in_place", [True, False])
@@ -49,8 +49,8 @@ def test_the_first_stage_first_loses(in_place: bool, monkeypatch: pytest.MonkeyP
     """What stage 1 emitted in that batch is never emitted again: stage 2 has lost it permanently."""
     pipeline = totals_pipeline(2, in_place)
     turn_round(monkeypatch)
-    monkeypatch.setattr(recovery, "_check_order", lambda *_: None)
-    monkeypatch.setattr(recovery.Recovery, "_check_given", lambda *_: None)
+    monkeypatch.setattr(redo, "_check_order", lambda *_: None)
+    monkeypatch.setattr(redo.Recovery, "_check_given", lambda *_: None)
     schedule(pipeline)
     robots, lines = (pipeline.totals.states(stage) for stage in ("per-robot", "per-line"))
     fed = sum(events["events"] for events in pipeline.expected.lines.values())
@@ -63,7 +63,7 @@ def test_the_redo_notices_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the check of the order, the redo still gives stage 2 less than the plan has sealed."""
     pipeline = totals_pipeline(2, in_place=True)
     turn_round(monkeypatch)
-    monkeypatch.setattr(recovery, "_check_order", lambda *_: None)
+    monkeypatch.setattr(redo, "_check_order", lambda *_: None)
     with pytest.raises(PlanMismatch, match="its redo gives something else than what was sealed"):
         schedule(pipeline)
 

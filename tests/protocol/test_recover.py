@@ -18,7 +18,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.plans.layout import Layout
 from sqe_chain.plans.plan import Plan
 from sqe_chain.ports import Header
-from sqe_chain.protocol.recovery import redo_of, to_redo
+from sqe_chain.protocol.redo import redo_of, to_redo
 from sqe_chain.task.states import CellStates, Claim, Transition
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word

@@ -14,7 +14,7 @@ from sqe_chain.errors import ConfigurationError, GapError
 from sqe_chain.flow import Flow
 from sqe_chain.plans.inputs import METADATA_LENGTH
 from sqe_chain.ports import Commit
-from sqe_chain.protocol.republish import Republisher
+from sqe_chain.protocol.without_plans import Republisher
 from sqe_chain.testing import Rehearsal
 from tests.support.number_flows import passing_on, values_published
 

@@ -18,8 +18,7 @@ from sqe_chain.plans.environment import Role
 from sqe_chain.plans.events import Event, Observer, Standby
 from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Home
-from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.services import aggregation_of
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.clock import SteppingClock
 from tests.support.environments import environment_of
@@ -150,7 +149,7 @@ def test_a_standby_takes_over_when_it_learns_that_the_owner_is_dead() -> None:
     dead = list[str]()
     found.clock = Acting({3: lambda: dead.append("")})
     env = replace(environment_of(found, WAITS), is_dead=lambda _: bool(dead))
-    aggregation_of(env).start()
+    StagedService(env).start()
     assert found.clock.waits == 3
 
 
@@ -170,10 +169,10 @@ class Heard(Observer):
 )
 def test_a_standby_names_the_process_that_it_waits_for(owner: str, where: str) -> None:
     found, heard = Rehearsal(running()[0].flow), Heard()
-    aggregation_of(replace(environment_of(found, TAKES), role=Role(owner=owner))).start()
+    StagedService(replace(environment_of(found, TAKES), role=Role(owner=owner))).start()
     found.clock = SteppingClock(stop_after=2)
     with pytest.raises(ServiceStopped):
-        aggregation_of(replace(environment_of(found, WAITS), observer=heard)).start()
+        StagedService(replace(environment_of(found, WAITS), observer=heard)).start()
     (event,) = heard.events
     assert isinstance(event, Standby)
     assert re.fullmatch(rf"run \S+{re.escape(where)} has the flow: .* stop it and its standbys", event.holder)

@@ -15,7 +15,7 @@ from sqe_chain.ext.tables.reading import Table, open_table
 from sqe_chain.features.settings import settings_of
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.settings import Settings
-from sqe_chain.protocol.aggregation import StagedService
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.testing import Crash, Rehearsal
 
 Found = dict[tuple[str, int], float]

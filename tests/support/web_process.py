@@ -13,7 +13,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from sqe_chain.ext.web import application, server
 from sqe_chain.ext.web.command import serve
 from sqe_chain.ext.web.history import History
-from sqe_chain.protocol.services import aggregation_of
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.testing import Rehearsal
 from tests.support.environments import environment_of
 from tests.unit.ext.web.test_pages import totals
@@ -25,7 +25,7 @@ def main(slow_s: float) -> None:
     service, history = Rehearsal(totals(), partitions={"numbers": 2}), History()
     env = environment_of(service)
     env.observer = history
-    run = aggregation_of(env)
+    run = StagedService(env)
     run.start()
     with serve(
         service.log, service.stores, {"totals": service.flow}, "127.0.0.1", 0, history=history

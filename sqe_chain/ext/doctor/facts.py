@@ -18,7 +18,7 @@ from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.rights import READ, ReportsRights, rights_on_topics
 from sqe_chain.plans.stored_plans import read_plan
 from sqe_chain.ports import Bounds, Commit, Header, Home, Log, StateStore, TopicInfo, TopicPartition
-from sqe_chain.protocol.recovery import to_redo
+from sqe_chain.protocol.redo import to_redo
 from sqe_chain.runtime.trying import try_store
 
 

@@ -29,8 +29,7 @@ from sqe_chain.plans.environment import Environment, Ports, Refold, Role
 from sqe_chain.plans.first_stage import Begun
 from sqe_chain.plans.plan import Plan, encoded_sections
 from sqe_chain.ports import Log, TopicPartition
-from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.services import aggregation_of
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.runtime.observers import Quiet
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import Job, Portion, Report
@@ -169,7 +168,7 @@ class Replay:
             settings=replace(env.settings, allow_weak_durability=True).asking(takeover=True),
             role=Role(refold=spec),
         )
-        self._service = service = aggregation_of(second)
+        self._service = service = StagedService(second)
         service.start()
         begun, wanted = self._read_to(service.last), self._read_to(self.plan)
         self.progressed(0, wanted - begun)

@@ -33,22 +33,21 @@ from sqe_chain.plans.events import Event, When
 from sqe_chain.plans.results import BatchResult, StartResult
 from sqe_chain.plans.retrying import Retry
 from sqe_chain.ports import Header, Log
-from sqe_chain.protocol import aggregation
 from sqe_chain.protocol import claim as claiming
-from sqe_chain.protocol.aggregation import StagedService
-from sqe_chain.protocol.services import aggregation_of
+from sqe_chain.protocol import with_plans
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.task.results import Job, Portion, Report
 from tests.lab.explorer.calls import Question
 
 T = TypeVar("T")
 Way = tuple[tuple[str, int], ...]
 
-_PARTS = ((aggregation, "stamp"), (claiming, "_stored_in"))
+_PARTS = ((with_plans, "stamp"), (claiming, "_stored_in"))
 """Functions that give nothing but what they return."""
 _RETRY = Retry.call
 _CELLS = attempts._CELLS
 _FEW_CELLS = 2
-_CLAIMING = aggregation, rebuild, moving
+_CLAIMING = with_plans, rebuild, moving
 """Modules that claim."""
 
 
@@ -211,7 +210,7 @@ class Replay:
         for module, name, function in before:
             way = self._claim if name == "claim" else self._call
             setattr(module, name, partial(way, name, function))
-        vars(rebuild)["aggregation_of"] = partial(PartwiseAggregation, self)
+        vars(rebuild)["StagedService"] = partial(PartwiseAggregation, self)
         attempts._CELLS = _FEW_CELLS
         Retry.call = partialmethod(_noted, self)  # type: ignore[method-assign, assignment]
         try:
@@ -219,7 +218,7 @@ class Replay:
         finally:
             attempts._CELLS = _CELLS
             Retry.call = _RETRY  # type: ignore[method-assign]
-            vars(rebuild)["aggregation_of"] = aggregation_of
+            vars(rebuild)["StagedService"] = StagedService
             for module, name, function in before:
                 setattr(module, name, function)
 

@@ -13,8 +13,8 @@ from sqe_chain.engines.task import publish
 from sqe_chain.operations.failed_letters import FailedLetters
 from sqe_chain.operations.processing_letters import process_letters
 from sqe_chain.ports import Commit, TopicPartition
-from sqe_chain.protocol import republish
-from sqe_chain.protocol.republish import Republisher
+from sqe_chain.protocol import without_plans
+from sqe_chain.protocol.without_plans import Republisher
 from sqe_chain.task.dead_letters import DeadLetter, Identity
 from sqe_chain.task.failed_log import Decision, FailedLog
 from sqe_chain.task.results import Portion
@@ -134,7 +134,7 @@ MUTANTS: Final[dict[str, tuple[str, Callable[[], Any]]]] = {
     ),
     "relapse": (
         "what was published and fails now is skipped",
-        lambda: patch.object(republish, "Portion", _as_if_new),
+        lambda: patch.object(without_plans, "Portion", _as_if_new),
     ),
     "no_fence": (
         "an older run goes on committing",
@@ -142,7 +142,7 @@ MUTANTS: Final[dict[str, tuple[str, Callable[[], Any]]]] = {
     ),
     "no_numbers": (
         "whether retention took dead-letter records is not looked at",
-        lambda: patch.object(republish, "check_known", lambda *_: None),
+        lambda: patch.object(without_plans, "check_known", lambda *_: None),
     ),
 }
 """Name -> what is wrong, and how the code becomes so."""

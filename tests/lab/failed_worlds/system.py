@@ -15,8 +15,8 @@ from sqe_chain.operations.failed_letters import FailedLetters
 from sqe_chain.operations.parked import ParkedSelection, ParkedWork
 from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Log
-from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.services import service_of
+from sqe_chain.protocol.without_plans import Republisher
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faulty_ports import faulty_log
 from tests.lab.failed_worlds.actors import Actor, TakingTurns

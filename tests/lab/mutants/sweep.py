@@ -21,11 +21,11 @@ from tests.lab.mutants.mutant import Mutant
 
 CORE: Final = (
     "chain", "envelope/marks", "envelope/mark", "envelope/runs", "task/level", "task/outputs", "task/records", "task/gate",
-    "task/event_times", "task/states", "task/exclusion", "protocol/aggregation", "protocol/claim",
+    "task/event_times", "task/states", "task/exclusion", "protocol/with_plans", "protocol/claim",
     "features/closing", "features/ticking", "features/timing", "features/event_times", "features/waiting",
-    "protocol/entering", "protocol/owned_flow",
+    "protocol/entering", "protocol/finish",
     "plans/plan", "features/rebuilding", "plans/planning", "protocol/processing",
-    "protocol/recovery", "plans/same_inputs", "plans/layout", "memory/store",
+    "protocol/redo", "plans/same_inputs", "plans/layout", "memory/store",
 )  # fmt: skip
 """Files that decide what counts once."""
 EQUIVALENT: Final[dict[str, str]] = {}

@@ -22,7 +22,7 @@ from sqe_chain.errors import (
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.failed_in_plans import FailedInPlans
-from sqe_chain.protocol.aggregation import StagedService
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
 from sqe_chain.testing.faulty_ports import FaultyStorage
 from sqe_chain.testing.invariants import Violation

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from sqe_chain.errors import Superseded
-from sqe_chain.protocol.aggregation import StagedService
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.invariants import Violation
 

@@ -26,7 +26,7 @@ from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.settings import Settings
-from sqe_chain.protocol.aggregation import StagedService
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.stages import Hopping, Sessions, Tumbling, Window
 from sqe_chain.task.roots import Closing
 from sqe_chain.testing import Crash, Rehearsal

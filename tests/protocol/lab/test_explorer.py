@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from sqe_chain.plans.plan import Plan
-from sqe_chain.protocol import owned_flow, recovery
-from sqe_chain.protocol.owned_flow import OwnedFlow
+from sqe_chain.protocol import finish, redo
+from sqe_chain.protocol.finish import OwnedFlow
 from sqe_chain.task.states import CellStates
 from tests.lab.explorer.configurations import CONFIGURATIONS, Configuration
 from tests.lab.explorer.coverage import Coverage, unexpected
@@ -89,7 +89,7 @@ def test_another_configuration_is_not_mixed_in(tmp_path: Path) -> None:
 
 
 def persist_the_first_stage_first(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(owned_flow, "range", lambda start, stop, _: range(stop + 1, start + 1), raising=False)
+    patch.setattr(finish, "range", lambda start, stop, _: range(stop + 1, start + 1), raising=False)
 
 
 def commit_before_states_are_written(patch: pytest.MonkeyPatch) -> None:
@@ -103,8 +103,8 @@ def commit_before_states_are_written(patch: pytest.MonkeyPatch) -> None:
 
 
 def publish_nothing_again(patch: pytest.MonkeyPatch) -> None:
-    redo_of = recovery.redo_of
-    patch.setattr(recovery, "redo_of", lambda *args: replace(redo_of(*args), publish=False))
+    redo_of = redo.redo_of
+    patch.setattr(redo, "redo_of", lambda *args: replace(redo_of(*args), publish=False))
 
 
 def publish_after_states_are_written(patch: pytest.MonkeyPatch) -> None:

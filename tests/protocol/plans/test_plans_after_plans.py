@@ -39,7 +39,7 @@ from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
 from sqe_chain.protocol.decide import batch_plan, decide_again, decide_batch
 from sqe_chain.protocol.entering import sections_entering
-from sqe_chain.protocol.owned_flow import OwnedFlow
+from sqe_chain.protocol.finish import OwnedFlow
 from sqe_chain.stages import Tumbling
 from sqe_chain.task.event_times import EventTimes, Frontier, WaitingRange
 from sqe_chain.task.exclusion import Exclusion

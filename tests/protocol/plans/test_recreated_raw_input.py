@@ -17,7 +17,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.plans.inputs import commit
 from sqe_chain.plans.planning import layout_plan
 from sqe_chain.ports import Commit
-from sqe_chain.protocol.aggregation import StagedService
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.task.event_times import EventTimes
 from sqe_chain.task.states import Claim
 from sqe_chain.testing import Crash, Rehearsal

@@ -22,7 +22,7 @@ from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.flow import Flow
 from sqe_chain.plans.settings import Settings
-from sqe_chain.protocol.republish import Republisher
+from sqe_chain.protocol.without_plans import Republisher
 from sqe_chain.stages import Hopping, Sessions, Tumbling, WindowResult
 from sqe_chain.testing.faults import Crash
 from sqe_chain.testing.rehearsal import Rehearsal

@@ -15,7 +15,7 @@ from sqe_chain.errors import ConfigurationError, FlowError, PoisonError, TooMany
 from sqe_chain.flow import Filter, Stream
 from sqe_chain.flow.context import Context
 from sqe_chain.protocol import committed
-from sqe_chain.protocol.republish import Republisher
+from sqe_chain.protocol.without_plans import Republisher
 from sqe_chain.stages import Dropped, Sessions, SqeKey, Tumbling, WindowResult
 from sqe_chain.testing import Rehearsal
 from tests.support.number_flows import count

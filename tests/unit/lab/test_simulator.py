@@ -16,8 +16,8 @@ from sqe_chain.features import timing
 from sqe_chain.features.decision import BatchDecision
 from sqe_chain.features.event_times import EventTime, frontier_after
 from sqe_chain.plans.plan import Plan
-from sqe_chain.protocol import owned_flow
-from sqe_chain.protocol.owned_flow import OwnedFlow
+from sqe_chain.protocol import finish
+from sqe_chain.protocol.finish import OwnedFlow
 from sqe_chain.task.event_times import Frontier
 from sqe_chain.task.operator_text import OperatorWriter
 from tests.lab.reference.world import StageName
@@ -213,7 +213,7 @@ def first_stage_first(patch: Patch) -> None:
     def turned(*bounds: int) -> Any:
         return reversed(range(*bounds)) if bounds[2:] == (-1,) else range(*bounds)
 
-    patch.setattr(owned_flow, "range", turned, raising=False)
+    patch.setattr(finish, "range", turned, raising=False)
 
 
 def publish_after_persist(patch: Patch) -> None:

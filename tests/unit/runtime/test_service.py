@@ -14,7 +14,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.plans.events import Sealed
 from sqe_chain.plans.results import BatchResult
 from sqe_chain.plans.retrying import Committing
-from sqe_chain.protocol.republish import Republisher
+from sqe_chain.protocol.without_plans import Republisher
 from sqe_chain.runtime.service import FIRST_IDLE_MS, IDLE_MS, Service
 from sqe_chain.runtime.stop import ServiceClock, Stop
 from sqe_chain.testing import Rehearsal, Settings

@@ -25,7 +25,7 @@ from sqe_chain.flow import Csv
 from sqe_chain.operations.failed_in_plans import FailedInPlans
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.settings import Settings
-from sqe_chain.protocol.aggregation import StagedService
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.stages import Tumbling, Window
 from sqe_chain.testing import Rehearsal
 from tests.support.environments import environment_of

@@ -16,7 +16,7 @@ import pytest
 from sqe_chain.errors import Superseded
 from sqe_chain.ext.tables import compacting
 from sqe_chain.plans.events import When
-from sqe_chain.protocol.aggregation import StagedService
+from sqe_chain.protocol.with_plans import StagedService
 from tests.support.overwrite_flows import (
     NEW,
     Again,

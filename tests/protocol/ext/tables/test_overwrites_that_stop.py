@@ -23,7 +23,7 @@ from sqe_chain.errors import (
 )
 from sqe_chain.features.settings import settings_of
 from sqe_chain.plans.plan import Plan
-from sqe_chain.protocol.aggregation import StagedService
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.overwrite_flows import Found, LoadedTable, Measured, load_flow, rows_of
 

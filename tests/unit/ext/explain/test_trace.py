@@ -21,7 +21,7 @@ from sqe_chain.ext.explain.report import page_of, trace_as_object, verdict_of
 from sqe_chain.ext.explain.trace import Trace, trace
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.aggregation import StagedService
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 from tests.support.environments import environment_of

@@ -26,7 +26,7 @@ from sqe_chain.ext.web.runbook import entries, entry_of
 from sqe_chain.flow import Flow
 from sqe_chain.plans.events import COMMIT, PERSIST, PROCESS, PUBLISH, SEAL, Committed, Waiting
 from sqe_chain.plans.results import BatchResult
-from sqe_chain.protocol.services import aggregation_of
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash
 from tests.support.environments import environment_of
@@ -94,7 +94,7 @@ def test_batches_of_the_service_beside_have_their_steps_and_its_last_error() -> 
         service.feed("numbers", Int64Value(value=number), partition=number % 2, timestamp_ms=number)
     env = environment_of(service)
     env.observer = history
-    run = aggregation_of(env)
+    run = StagedService(env)
     run.start()
     while run.batch().worked:
         pass

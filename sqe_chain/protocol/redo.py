@@ -27,7 +27,7 @@ from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.results import StartResult
 from sqe_chain.ports import Header
 from sqe_chain.protocol.decide import decide_again, marks_after
-from sqe_chain.protocol.owned_flow import Headers, OwnedFlow, beside_outputs
+from sqe_chain.protocol.finish import Headers, OwnedFlow, beside_outputs
 from sqe_chain.protocol.processing import Batch, Processor
 from sqe_chain.task.digest import VERSION, differing, of_cell, of_dead_letters, of_headers, of_topic
 from sqe_chain.task.results import Report

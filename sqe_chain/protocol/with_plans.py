@@ -34,9 +34,9 @@ from sqe_chain.protocol.claim import (
 )
 from sqe_chain.protocol.decide import batch_plan, decide_batch
 from sqe_chain.protocol.entering import bring_up_to_date, first_plan
-from sqe_chain.protocol.owned_flow import OwnedFlow, PlanLog
+from sqe_chain.protocol.finish import OwnedFlow, PlanLog
 from sqe_chain.protocol.processing import Batch, Processor
-from sqe_chain.protocol.recovery import Recovery
+from sqe_chain.protocol.redo import Recovery
 
 
 @dataclass(slots=True)
