@@ -66,14 +66,6 @@ class Join(KeyedStage[Joined]):
         if joined is not None:
             self._results.append((key, joined))
 
-    def _begun(self, record: Record) -> tuple[bytes, Verdict | None]:
-        """The row of a record, after it has moved stream time; and a verdict, if it is refused.
-
-        Raises:
-            PoisonError: it has no key; or it is too far ahead, and the guard's policy is `stop`.
-        """
-        return self._row(record), self._moved(record)[1]
-
 
 @dataclass(slots=True)
 class Partner:
@@ -139,7 +131,7 @@ class StreamJoin(Join):
         )
         self._before_ms, self._after_ms, self._lateness_ms = before_ms, after_ms, lateness_ms
         self._expiring = ExpiringRows(
-            table, self._timetable, decode=_partners_in, encode=_partners_row, end_of=self._end_of
+            table, self._timetable, decode=_partners_in, encode=_partners_row, end_of=self._end_of, gives=True
         )
         self._due: set[bytes] = set()
 
@@ -147,16 +139,18 @@ class StreamJoin(Join):
         """Give what finds no partner any more, then join the value with all partners that have come; see `take_results`.
 
         Raises:
-            PoisonError: see `_begun`.
+            PoisonError: it has no key; or it is too far ahead, and the guard's policy is `stop`.
             Exception: whatever `combine` raises; the record has then moved stream time, and joined nobody.
         """
-        row, refused = self._begun(record)
-        if refused is not None:
-            return refused
-        late = self._lateness(record, self._lateness_ms)
-        if late is not None:
-            return late
-        if self._table.settled(row):  # an earlier attempt has written it
+        row = self._row(record)
+        settled = self._table.settled(row)
+        if not settled:
+            self._expiring.all_at(row)  # what is due of it
+        _, refused = self._moved(record)
+        verdict = refused or self._lateness(record, self._lateness_ms)
+        if verdict is not None:
+            return verdict
+        if settled:  # an earlier attempt has written it
             return FORWARD
         own = Partner(record.timestamp_ms, self._is_second(record), self._values.store(record.value))
         partners = self._expiring.at(row)

@@ -35,6 +35,10 @@ class LiveRows(Generic[Content]):
         self._live: dict[bytes, Content] = {}
         self._changed: set[bytes] = set()
 
+    def __contains__(self, row: bytes) -> bool:
+        """Whether a row was used since the last `write`."""
+        return row in self._live
+
     def __getitem__(self, row: bytes) -> Content:
         """The live object of a row."""
         live = self._live.get(row)

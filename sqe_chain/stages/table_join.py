@@ -111,7 +111,7 @@ class TableJoin(Join):
         """Take a change of the table, or join a value; see `take_results`.
 
         Raises:
-            PoisonError: see `_begun`.
+            PoisonError: it has no key; or it is too far ahead, and the guard's policy is `stop`.
             Exception: whatever `combine` or `deleted` raises; the record has then moved stream time, and nothing else.
         """
         row, refused = self._begun(record)
@@ -188,9 +188,10 @@ class TableJoin(Join):
         super().finish(now_ms)
 
     def _begun(self, record: Record) -> tuple[bytes, Verdict | None]:
+        """The row of a record, after it has moved stream time; and a verdict, if it is refused."""
         if self._static and record.key is not None:
             return JOINED + record.key, None
-        return super()._begun(record)
+        return self._row(record), self._moved(record)[1]
 
     def _lateness(self, record: Record, allowed_ms: int) -> Verdict | None:
         return None if self._static else super()._lateness(record, allowed_ms)

@@ -161,12 +161,16 @@ class ExpiringRows(Generic[Item]):
     What a row becomes depends on its own old content, the records, and stream time at the end of the batch.
     Each item is listed in the timetable once. If it has been extended when that listing is due, it is listed again.
 
+    An item that gives something when it expires must not be purged before that. It expires at another moment than it is listed
+    for if it was extended, or if the stage is declared with other times now. So the timetable reminds of it once its row is read.
+
     Args:
         table: the stage's rows.
         timetable: their timetable.
         decode: content of a row -> its items.
         encode: items -> content.
         end_of: an item -> the first stream time at which the item has expired.
+        gives: whether an item gives something when it expires. Then its row has to be read before a record of it moves stream time.
     """
 
     def __init__(
@@ -177,10 +181,12 @@ class ExpiringRows(Generic[Item]):
         decode: Callable[[bytes], list[Item]],
         encode: Callable[[list[Item]], bytes],
         end_of: Callable[[Item], int],
+        gives: bool = False,
     ) -> None:
         self._table = table
         self._timetable = timetable
         self._end_of = end_of
+        self._gives = gives
         self._rows: LiveRows[list[Item]] = LiveRows(
             table,
             lambda content: [] if content is None else decode(content),
@@ -189,6 +195,11 @@ class ExpiringRows(Generic[Item]):
 
     def all_at(self, row: bytes) -> list[Item]:
         """All live items of a row, including those that have expired but are not purged yet."""
+        if self._gives and row not in self._rows:
+            for item in self._rows[row]:
+                end_ms = self._end_of(item)
+                if end_ms != item.listed_ms:
+                    self._timetable.remind(row, end_ms)
         return self._rows[row]
 
     def at(self, row: bytes) -> list[Item]:

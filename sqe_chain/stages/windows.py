@@ -188,10 +188,9 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
             decode=lambda content: windows_in(content, self._codec),
             encode=lambda opened: windows_row(opened, self._codec),
             end_of=lambda window: windower.closes_ms(window.span),
+            gives=True,
         )
         # All of these are of one batch, and empty between two.
-        # Rows that were looked at. Invariant: none of their windows closes before the timetable reminds of it.
-        self._looked_at: set[bytes] = set()
         # Rows that were due. Invariant: what of their windows stream time has closed is among the results.
         self._due: set[bytes] = set()
         # Row of a window that is final and kept -> when it is kept no longer, and its content.
@@ -209,19 +208,18 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         """
         self.record = record
         row = self._row(record)
+        settled = self._table.settled(row)
+        if not settled:
+            self._expiring.all_at(row)  # what is due of it
         # Before the fold: a record that moves stream time must not get into a window that it closes.
         _, refused = self._moved(record)
         if refused is not None:
             return refused
-        if self._table.settled(row):  # an earlier attempt wrote it: to fold again would count twice
+        if settled:  # an earlier attempt wrote it: to fold again would count twice
             return FORWARD
         now_ms = self._timetable.time.now_ms
         if now_ms is None:
             raise AssertionError("the record has moved stream time")
-        if row not in self._looked_at:
-            if self._closes_early(row):
-                self._close(row, now_ms)
-            self._looked_at.add(row)
         if self._fold_into(row, record, now_ms):
             return FORWARD
         closed = f"was closed at stream time {now_ms} ms"
@@ -263,7 +261,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
                 (start_ms, end_ms), limit_ms = span, min(limit_ms, self._windower.closes_ms(span))
                 opened = self._in_use.setdefault(span, {})
             key: Any = keys[index]
-            window = opened.get(key) or self._use(key, Span(start_ms, end_ms))
+            window = opened.get(key) or self._use(key, Span(start_ms, end_ms), limit_ms)
             if window is None:
                 break
             try:
@@ -310,7 +308,6 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         super().finish(now_ms)
         self._due.clear()
         self._closed.clear()
-        self._looked_at.clear()
         self._in_use.clear()
 
     def _fold_into(self, row: bytes, record: Record, now_ms: int) -> bool:
@@ -342,11 +339,6 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         self._expiring.replace(row, opened)
         return True
 
-    def _closes_early(self, row: bytes) -> bool:
-        """Whether any window of a key closes before it is listed: it was listed when more lateness was declared."""
-        windows = self._expiring.all_at(row)
-        return any(self._windower.closes_ms(window.span) < window.reminded_ms for window in windows)
-
     def _open_span(self, at_ms: int, now_ms: int) -> Span | None:
         """The only window of a record; None where `accept` has to look at the record."""
         try:
@@ -355,14 +347,20 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
             return None
         return span if self._windower.closes_ms(span) > now_ms else None
 
-    def _use(self, key: bytes | None, span: Span) -> OpenWindow[State] | None:
-        """An open window, which may be new, ready to be changed; None where `accept` has to look at the record."""
+    def _use(self, key: bytes | None, span: Span, limit_ms: int) -> OpenWindow[State] | None:
+        """An open window, which may be new, ready to be changed; None where `accept` has to look at the record.
+
+        Args:
+            key: its key.
+            span: its beginning and end.
+            limit_ms: up to where stream time moves before anything is looked up in the timetable again.
+        """
         if key is None or self._table.settled(row := OPEN + key):
             return None
-        if row not in self._looked_at and self._closes_early(row):
-            return None
-        self._looked_at.add(row)
         windows = self._expiring.all_at(row)
+        # It was listed for a later moment, when more lateness was declared.
+        if any(self._windower.closes_ms(window.span) < limit_ms for window in windows):
+            return None
         used = next((window for window in windows if window.span == span), None)
         if used is None:
             used = self._opened(row, span, self._codec.new())
@@ -395,7 +393,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
                 self._give(row[len(OPEN) :], window, at_ms)
                 continue
             kept.append(window)
-            if window.reminded_ms <= due_ms or at_ms < window.reminded_ms:
+            if window.reminded_ms <= due_ms:
                 window.reminded_ms = at_ms
                 self._timetable.remind(row, at_ms)
         if len(kept) < len(windows):

@@ -184,12 +184,20 @@ MUTANTS: Final = (
         killed_by="test_windows::test_a_record_that_fails_between_two_sessions_changes_neither_though_merge_took_parts",
     ),
     mutant(
-        "a window that closes before it is listed is forgotten",
-        (
-            "WindowedAggregate._closes_early",
-            replace("self._windower.closes_ms(window.span) < window.reminded_ms", "False"),
+        "what expires at another moment than it is listed for is forgotten",
+        ("ExpiringRows.all_at", replace("end_ms != item.listed_ms", "False")),
+        killed_by=(
+            "test_windows::test_with_less_lateness_windows_of_before_are_emitted_all_the_same[sessions]",
+            "test_joining::test_with_another_lateness_values_of_before_are_joined_with_none_all_the_same[less]",
         ),
-        killed_by="test_windows::test_with_less_lateness_windows_of_before_are_emitted_all_the_same[sessions]",
+    ),
+    mutant(
+        "a run moves stream time past a window that closes before it is listed",
+        (
+            "WindowedAggregate._use",
+            drop("if any(self._windower.closes_ms(window.span) < limit_ms for window in windows):"),
+        ),
+        killed_by="test_windows::test_with_less_lateness_windows_of_before_are_emitted_all_the_same[tumbling in runs]",
     ),
     mutant(
         "a window that was extended is not listed again",

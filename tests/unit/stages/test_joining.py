@@ -226,6 +226,24 @@ def test_a_late_value_is_dropped_and_one_that_is_allowed_for_is_joined() -> None
     assert (found, late) == ([("a", "x")], [])
 
 
+@pytest.mark.parametrize(("before_ms", "now_ms", "key"), [(100, 0, "k"), (0, 50, "l")], ids=["less", "more"])
+def test_with_another_lateness_values_of_before_are_joined_with_none_all_the_same(
+    before_ms: int, now_ms: int, key: str
+) -> None:
+    """The stored timetable lists them at the moment at which they would have been."""
+    rows: Rows = {}
+    found: list[str] = []
+    for lateness_ms, times in ((before_ms, {0: "k"}), (now_ms, {20: key, 120: key}), (now_ms, {500: "k"})):
+        table = MemoryTable(rows)
+        join = stream_join(before_ms=5, after_ms=5, how="left", lateness_ms=lateness_ms)(table)
+        for at_ms, own in times.items():
+            join.accept(record_of("first", at_ms, str(at_ms), own))
+            found += [text_of(value) for _, value in join.take_results()]
+        join.finish(0)
+        rows = dict(table.rows())
+    assert found == ["0 -", "20 -", "120 -"]
+
+
 def test_one_whose_function_fails_has_joined_nobody() -> None:
     def refuse(first: StringValue, second: StringValue | None) -> StringValue:
         if second is not None and second.value == "bad":
