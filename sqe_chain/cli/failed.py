@@ -50,7 +50,7 @@ _STOPS = "With poison='stop' no failed record is kept: the service stops at it, 
 _NAMED = 3
 """Records that a message names."""
 _PLACE = "TOPIC[PARTITION]@OFFSET"
-PlacesArgument = Annotated[
+_PlacesArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar=f"[{_PLACE}]...", help="Where the flow read them, as list shows it; by default all."
@@ -81,7 +81,7 @@ class Decisions(Protocol):
 @command
 def list_records(
     target: FlowArgument,
-    places: PlacesArgument = None,
+    places: _PlacesArgument = None,
     *,
     servers: Servers,
     narrowing: Narrowing,
@@ -142,7 +142,7 @@ def _show_record(
 @command
 def release_records(
     target: FlowArgument,
-    places: PlacesArgument = None,
+    places: _PlacesArgument = None,
     *,
     operation: OperationOptions,
     engine: EngineOptions,
@@ -224,7 +224,7 @@ def _print_release(result: ReleaseResult) -> None:
 @command
 def discard_records(
     target: FlowArgument,
-    places: PlacesArgument = None,
+    places: _PlacesArgument = None,
     *,
     operation: OperationOptions,
     narrowing: Narrowing,

@@ -33,7 +33,7 @@ _MEGA = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadOptions(BatchOptions):
+class _LoadOptions(BatchOptions):
     """What a load takes."""
 
     overwrite: bool = False
@@ -119,7 +119,7 @@ class Loading(Observer):
 
 
 @command
-def load(target: FlowArgument, *, options: LoadOptions = LoadOptions(engine="inprocess")) -> None:
+def load(target: FlowArgument, *, options: _LoadOptions = _LoadOptions(engine="inprocess")) -> None:
     """Load what the files of a flow hold and the flow has not counted yet, and end.
 
     After any interruption, the next load continues where this one was. A second load of the same files adds nothing. With

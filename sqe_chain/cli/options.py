@@ -42,8 +42,8 @@ LimitOption = Annotated[
     int | None, Option("Show at most N; by default 100 in a table, all as JSON.", "N", least=1)
 ]
 JsonOption = Annotated[bool, TABLE["json"]]
-LogJsonOption = Annotated[bool, TABLE["log_json"]]
-TracebackOption = Annotated[bool, TABLE["traceback"]]
+_LogJsonOption = Annotated[bool, TABLE["log_json"]]
+_TracebackOption = Annotated[bool, TABLE["traceback"]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,12 +78,12 @@ class Stores:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClaimOptions:
+class _ClaimOptions:
     """How a command claims the flow that it changes, and reports what it does."""
 
     takeover: TakeoverOption = False
     allow_weak_durability: WeakOption = False
-    log_json: LogJsonOption = False
+    log_json: _LogJsonOption = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,21 +116,21 @@ class SkipLimits:
 class ServerOptions(Stores, KafkaIfNeeded):
     """What a command takes that moves states, and how it reports."""
 
-    log_json: LogJsonOption = False
+    log_json: _LogJsonOption = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReaderOptions(ClaimOptions, Stores, KafkaIfNeeded):
+class ReaderOptions(_ClaimOptions, Stores, KafkaIfNeeded):
     """What one needs to show readers, or to change them."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperationOptions(ClaimOptions, Stores, Kafka):
+class OperationOptions(_ClaimOptions, Stores, Kafka):
     """What a command takes that works on a flow once."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchOptions(SkipLimits, ClaimOptions, EngineOptions, Stores, KafkaIfNeeded):
+class BatchOptions(SkipLimits, _ClaimOptions, EngineOptions, Stores, KafkaIfNeeded):
     """What a service takes, whether it ends by itself or not."""
 
     files: list[str] | None = None
@@ -210,7 +210,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter.KEYWORD_ONLY,
         default=False,
     )
-    declared["traceback"] = TracebackOption
+    declared["traceback"] = _TracebackOption
     panels = _panels(parameters)
     parameters = {
         name: parameters[name].replace(annotation=_for_typer(name, declared[name], panels.get(name)))

@@ -27,7 +27,7 @@ from sqe_chain.wings import WINGS, load
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServiceOptions(BatchOptions):
+class _ServiceOptions(BatchOptions):
     """What a service takes that need not end."""
 
     interval: str = "5s"
@@ -59,7 +59,7 @@ class StartedObjects(Observer):
 
 
 @contextmanager
-def shown_on_page(flow: CompiledFlow, service: ServiceOptions) -> Iterator[list[Observer]]:
+def shown_on_page(flow: CompiledFlow, service: _ServiceOptions) -> Iterator[list[Observer]]:
     """What hears the events of a service for its page, if a port is given."""
     if service.web is None:
         yield []
@@ -73,7 +73,7 @@ def shown_on_page(flow: CompiledFlow, service: ServiceOptions) -> Iterator[list[
 
 
 @command
-def run(target: FlowArgument, *, service: ServiceOptions) -> None:
+def run(target: FlowArgument, *, service: _ServiceOptions) -> None:
     """Run a flow as a service, until SIGTERM or Ctrl-C.
 
     Then it finishes the current batch, so that the next run can continue at once. A second Ctrl-C ends the

@@ -58,7 +58,7 @@ def line_of(stored: StoredState, codec: Codec[Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class StateSelection:
+class _StateSelection:
     """Which states to show; by default all.
 
     Attributes:
@@ -77,7 +77,7 @@ class StateSelection:
         """Whether this state is selected. A key without a state is shown only if nothing was selected."""
         state = stored.state
         if state is None:
-            return self == StateSelection()
+            return self == _StateSelection()
         if stored.span is not None and not self._in_time(stored.span.start_ms):
             return False
         if self.pattern and not key_matches(stored.key, self.pattern):
@@ -95,14 +95,14 @@ def selection(
     codec: Codec[Any],
     begin_ms: int | None = None,
     end_ms: int | None = None,
-) -> StateSelection:
+) -> _StateSelection:
     """The selection from the options of the command line, with conditions such as ``events>100`` or ``line=L1``.
 
     Raises:
         ConfigurationError: no such field, or a value that the field cannot have.
     """
     parsed = tuple(_condition(text, codec) for text in conditions)
-    return StateSelection(pattern or "", parsed, begin_ms, end_ms)
+    return _StateSelection(pattern or "", parsed, begin_ms, end_ms)
 
 
 def _condition(text: str, codec: Codec[Any]) -> Condition:

@@ -30,7 +30,7 @@ from sqe_chain.runtime.states import Rows, States, stage_named, stored_rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class StateChoice:
+class _StateChoice:
     """Which states, and how they are shown."""
 
     match: str | None = None
@@ -57,7 +57,7 @@ def state(
     ] = None,
     *,
     stores: Stores,
-    choice: StateChoice,
+    choice: _StateChoice,
 ) -> None:
     """Show the states of a stage, each as of the last batch that was persisted.
 
@@ -89,7 +89,7 @@ def state(
 
 
 def _show_states(
-    node: StageNode, codec: Codec[Any], states: Iterable[StoredState], choice: StateChoice
+    node: StageNode, codec: Codec[Any], states: Iterable[StoredState], choice: _StateChoice
 ) -> None:
     windowed, limit = node.traits.windowed, choice.limit
     if (choice.begin or choice.end) and not windowed:

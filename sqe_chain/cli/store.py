@@ -20,7 +20,7 @@ from sqe_chain.runtime.trying import try_writes
 
 app = typer.Typer(no_args_is_help=True, help="Create the tables of a store; check its durability.")
 
-UrlArgument = Annotated[
+_UrlArgument = Annotated[
     str,
     typer.Argument(
         metavar="URL", envvar="SQE_CHAIN_STORE", help="Address of a store, as in cassandra://HOST/KEYSPACE."
@@ -31,7 +31,7 @@ UrlArgument = Annotated[
 @app.command("init")
 @command
 def store_init(
-    url: UrlArgument,
+    url: _UrlArgument,
     *,
     replication: Annotated[
         int | None, Option("Replicas of each state, if the keyspace has to be created.", "N", least=1)

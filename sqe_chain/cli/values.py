@@ -59,7 +59,7 @@ def place_named(text: str) -> tuple[str, int, int]:
     return named[1], int(named[2]), int(named[3])
 
 
-def offsets_named(option: str, texts: Sequence[str]) -> dict[tuple[str, int], int]:
+def _offsets_named(option: str, texts: Sequence[str]) -> dict[tuple[str, int], int]:
     """Partition -> offset of several TOPIC[PARTITION]=OFFSET.
 
     >>> offsets_named("--to", ["robot.raw[0]=17", "robot.raw[2]=0"])
@@ -113,7 +113,7 @@ def target(texts: Sequence[str]) -> dict[tuple[str, int], int] | int:
             if len(texts) > 1:
                 raise ConfigurationError("--to with times and offsets. Expected one time, or offsets")
             return moment
-    return offsets_named("--to", texts)
+    return _offsets_named("--to", texts)
 
 
 def moment_ms(option: str, text: str | None) -> int | None:

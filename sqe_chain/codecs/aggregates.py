@@ -23,8 +23,8 @@ Scalar = Literal["int", "float", "str", "bool", ""]
 """Type of the field that an aggregate is of; empty if it is not known."""
 
 KINDS: Final[tuple[str, ...]] = get_args(PartKind)
-MEAN_SUM: Final = "_sum"
-MEAN_COUNT: Final = "_count"
+_MEAN_SUM: Final = "_sum"
+_MEAN_COUNT: Final = "_count"
 """What a mean keeps beside itself: its sum and its count, in fields of its name with these endings."""
 
 
@@ -49,7 +49,7 @@ class AggregatePart(NamedTuple):
     @property
     def kept(self) -> tuple[str, ...]:
         """Those beside its result."""
-        return (self.name + MEAN_SUM, self.name + MEAN_COUNT) if self.kind == "mean" else ()
+        return (self.name + _MEAN_SUM, self.name + _MEAN_COUNT) if self.kind == "mean" else ()
 
 
 @dataclass(slots=True)

@@ -59,7 +59,7 @@ _DEEPEST: Final = 20
 """Functions that name each other, as far as they are followed."""
 
 
-class GlobalPlace(NamedTuple):
+class _GlobalPlace(NamedTuple):
     """Where a value is: a global of a module, or what a global has.
 
     Attributes:
@@ -83,14 +83,14 @@ class GlobalPlace(NamedTuple):
         )
 
 
-Noted = Mapping[GlobalPlace, tuple[str, str]]
+Noted = Mapping[_GlobalPlace, tuple[str, str]]
 """Where a value is -> the value in the service as a text, and the function that names it."""
 
 
 class Different(NamedTuple):
     """A global that is something else here than in the service; both values are shortened texts."""
 
-    place: GlobalPlace
+    place: _GlobalPlace
     function: str
     service: str
     here: str
@@ -139,9 +139,9 @@ class _Walk:
     """Follows functions to what they name; see `_is_followed` how far."""
 
     def __init__(self) -> None:
-        self._noted: dict[GlobalPlace, tuple[str, str]] = {}
+        self._noted: dict[_GlobalPlace, tuple[str, str]] = {}
         self._done: set[int] = set()
-        self._assigned: set[GlobalPlace] = set()
+        self._assigned: set[_GlobalPlace] = set()
         self._members: set[str] = set()
 
     def noted(self) -> Noted:
@@ -194,33 +194,35 @@ class _Walk:
                 self._note(place._replace(member=members[0]), own[members[0]], function)
             self.follow(value if isinstance(value, type) else type(value), depth + 1)
 
-    def _hold_item(self, use: Use, value: dict[Any, Any], place: GlobalPlace, function: FunctionType) -> None:
+    def _hold_item(
+        self, use: Use, value: dict[Any, Any], place: _GlobalPlace, function: FunctionType
+    ) -> None:
         """Note what a dict has under a constant key. Who does anything else with it may change it."""
         if use.key is not None:
             self._note(place._replace(member=use.key, by_key=True), value.get(use.key, _MISSING), function)
         elif not use.looks:
             self._assigned.add(place)
 
-    def _note(self, place: GlobalPlace, value: object, function: FunctionType) -> None:
+    def _note(self, place: _GlobalPlace, value: object, function: FunctionType) -> None:
         text = _MISSING if value is _MISSING else _text_of(value, place.module)
         if text is not None:
             self._noted.setdefault(place, (text, function.__qualname__))
 
 
-def _resolved(use: Use, function: FunctionType) -> tuple[Any, tuple[str, ...], GlobalPlace, bool]:
+def _resolved(use: Use, function: FunctionType) -> tuple[Any, tuple[str, ...], _GlobalPlace, bool]:
     """What is used: the value that modules have, what is left of the members, where it is, and whether it is sent with the function."""
     value, members = use.value, use.members
     module, name = function.__globals__.get("__name__", ""), use.name
-    sent = not is_importable(function)
+    sent = not _is_importable(function)
     while isinstance(value, ModuleType) and members:
         module, name, value = value.__name__, members[0], vars(value).get(members[0])
         members, sent = members[1:], False
-    if isinstance(value, type) and is_importable(value):
+    if isinstance(value, type) and _is_importable(value):
         module, name, sent = value.__module__, value.__qualname__, False
-    return value, members, GlobalPlace(module, name), sent
+    return value, members, _GlobalPlace(module, name), sent
 
 
-def is_importable(held: FunctionType | type) -> bool:
+def _is_importable(held: FunctionType | type) -> bool:
     """Whether a function or class is found by its name in its module, so that it is sent by name."""
     module = sys.modules.get(held.__module__ or "")
     if module is None or held.__module__ in {"__main__", "__mp_main__"}:
@@ -265,7 +267,7 @@ def _is_followed(module: str, by: str) -> bool:
     return module.partition(".")[0] == by.partition(".")[0] or not (file and is_installed(Path(file)))
 
 
-def _text_here(place: GlobalPlace) -> str | None:
+def _text_here(place: _GlobalPlace) -> str | None:
     """A value in this process as a text; None: its module cannot be imported here."""
     try:
         module = importlib.import_module(place.module)
@@ -320,7 +322,7 @@ def _directory(module: str) -> str:
     return str(Path(file).parent) if file else _HERE
 
 
-def _shown(place: GlobalPlace, text: str) -> str:
+def _shown(place: _GlobalPlace, text: str) -> str:
     if _SECRET.search(f"{place.name}.{place.member}") and text not in {_MISSING, "None"}:
         return f"a value with the digest {blake2b(text.encode(), digest_size=4).hexdigest()}"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -43,7 +43,7 @@ def warm_up(flow: CompiledFlow, log: Log, stores: Callable[[StageNode], StateSto
 
 def open_connections(flow: CompiledFlow, log: Log, stores: Callable[[StageNode], StateStore]) -> None:
     """The part that makes connections, for reading, publishing and persisting; arguments and errors as `warm_up`."""
-    read_last_records(flow, log)
+    _read_last_records(flow, log)
     connect(flow, log, stores)
 
 
@@ -60,7 +60,7 @@ def connect(flow: CompiledFlow, log: Log, stores: Callable[[StageNode], StateSto
         stores(stage).headers(flow.name, stage.name, [0])
 
 
-def read_last_records(flow: CompiledFlow, log: Log) -> None:
+def _read_last_records(flow: CompiledFlow, log: Log) -> None:
     """Open consumers, and let them fetch a record each."""
     infos = log.describe(flow.input_topics)
     tps = [(info.name, number) for info in infos.values() for number in range(info.partitions)][:READERS]
@@ -86,12 +86,12 @@ def run_made_up_records() -> None:
     name = f"{_NAME}-{os.getpid()}"
     log = MemoryLog(name)
     try:
-        run_flow(made_up_flow(), log, _portions(log))
+        _run_flow(_made_up_flow(), log, _portions(log))
     finally:
         log.clear()
 
 
-def run_flow(flow: CompiledFlow, log: Log, portions: Sequence[Portion]) -> None:
+def _run_flow(flow: CompiledFlow, log: Log, portions: Sequence[Portion]) -> None:
     """Run all levels, and forget the results."""
     store = open_store(f"memory://{_NAME}-{os.getpid()}")
     store.write(flow.name, _NAME, 0, None, Header(1, _NAME, 0, _NAME), ())  # in memory, like everything here
@@ -100,7 +100,7 @@ def run_flow(flow: CompiledFlow, log: Log, portions: Sequence[Portion]) -> None:
         pass
 
 
-def made_up_flow() -> CompiledFlow:
+def _made_up_flow() -> CompiledFlow:
     """Sums by key, and their changes."""
     flow = Flow(_NAME, state_partitions=1)
     sums = flow.source(_NAME, Int64Value).aggregate(_NAME, key=_key, state=Int64Value, fold=_add)

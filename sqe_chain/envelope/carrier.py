@@ -40,7 +40,7 @@ from sqe_chain.ports import Headers, Message
 
 CHAIN_HEADER: Final = "sqe-chain"
 """Name of the header that holds the envelope without its payload."""
-CONTENT_TYPE: Final = "content-type"
+_CONTENT_TYPE: Final = "content-type"
 ATTRIBUTE: Final = "ce_"
 """Prefix of the names of CloudEvents attributes."""
 
@@ -89,10 +89,10 @@ def envelopes_of(messages: Sequence[Message]) -> tuple[list[bytes | None], bool]
     values = [message.value() for message in messages]
     if is_enveloped(values[0]):
         return values, False
-    return [chain_in_headers(message) for message in messages], True
+    return [_chain_in_headers(message) for message in messages], True
 
 
-def chain_in_headers(message: Message) -> bytes | None:
+def _chain_in_headers(message: Message) -> bytes | None:
     """The envelope in the headers of a record with a value of its own; None where there is none, or another case."""
     value = message.value()
     if value is None or is_enveloped(value):
@@ -202,7 +202,7 @@ def _attributes(type_name: str, source: str) -> Headers:
         ("ce_specversion", b"1.0"),
         ("ce_source", source.encode()),
         ("ce_type", type_name.encode()),
-        (CONTENT_TYPE, content_type(type_name)),
+        (_CONTENT_TYPE, content_type(type_name)),
     ]
 
 
@@ -234,7 +234,7 @@ def passed_on(headers: Headers | None, *, carrier: str) -> Headers | None:
 
 
 def _describes(name: str) -> bool:
-    return name in (CHAIN_HEADER, CONTENT_TYPE) or name.startswith(ATTRIBUTE)
+    return name in (CHAIN_HEADER, _CONTENT_TYPE) or name.startswith(ATTRIBUTE)
 
 
 def lane_and_position(head: EnvelopeHead | None, message: Message, topic_id: bytes) -> tuple[int, bytes]:

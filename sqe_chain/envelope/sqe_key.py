@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from sqe_chain.errors import OutOfBounds
 
-KEY_LENGTH = 20
+_KEY_LENGTH = 20
 """Bytes of a key; anything longer or shorter is not a key of SQE's."""
 SEED = 0xE17A1465
 """Seed of the process id's hash (stream-lib's default)."""
@@ -89,7 +89,7 @@ def read_sqe_key(key: bytes | None) -> SqeKey | None:
 
     A foreign key of 20 bytes is read as one, too: the format does not distinguish them.
     """
-    if key is None or len(key) != KEY_LENGTH:
+    if key is None or len(key) != _KEY_LENGTH:
         return None
     return SqeKey._make(_KEY.unpack(key))
 

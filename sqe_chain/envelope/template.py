@@ -45,7 +45,7 @@ Payload = bytes | None | list[bytes | None]
 Frames = tuple[list[bytes], list[bytes]]
 """What envelopes hold apart from key, type, payloads and checksum: all before the key, and all from the lane to `previous`."""
 
-LINK_COUNTS: Final = Struct("<BIBI")
+_LINK_COUNTS: Final = Struct("<BIBI")
 """Ordinal and `of`, which end the link, each after its tag."""
 _ORDINAL: Final = Struct(">I")
 # Nearly every input gives a handful of envelopes; these ends are packed once, at import.
@@ -55,7 +55,7 @@ _ORDINALS: Final = tuple(_ORDINAL.pack(ordinal) for ordinal in range(_FEW))
 
 def link_counts(ordinal: int, of: int) -> bytes:
     """The end of a link: its ordinal and `of`."""
-    return LINK_COUNTS.pack(0x45, ordinal, 0x4D, of)
+    return _LINK_COUNTS.pack(0x45, ordinal, 0x4D, of)
 
 
 _COUNTS: Final = tuple(tuple(link_counts(ordinal, of) for ordinal in range(of)) for of in range(_FEW))
@@ -144,7 +144,7 @@ class OutputTemplate:
                 b"" if shard is None else b"\x28" + varint(shard),
             )
         )
-        self._before_link = b"\x0a" + varint(len(link) + _LINK_PLACE.size + LINK_COUNTS.size) + link
+        self._before_link = b"\x0a" + varint(len(link) + _LINK_PLACE.size + _LINK_COUNTS.size) + link
         self.link_size = len(self._before_link) + _LINK_PLACE.size
         self._chain_length = self._position_length = -1
         self._before_chain = self._before_position = self._before_mark = b""
@@ -239,7 +239,7 @@ class OutputTemplate:
                 f"the input has {links - 1} links already, at most {MAX_LINKS} are allowed: output {self.output} "
                 "is probably part of a loop of services"
             )
-        self._before_chain = PREFIX + b"\x12" + varint(len(chain) + self.link_size + LINK_COUNTS.size)
+        self._before_chain = PREFIX + b"\x12" + varint(len(chain) + self.link_size + _LINK_COUNTS.size)
         lane = b"\x51" + _FIXED64.pack(self.lane)
         length_bytes = varint(len(position) + ORDINAL_LENGTH)
         self._before_position, self._before_mark = lane + b"\x5a" + length_bytes, b"\x62" + length_bytes

@@ -17,7 +17,7 @@ from sqe_chain.flow.shapes import Gives, check_callable, check_fold
 from sqe_chain.ports.files import Format, format_of
 from sqe_chain.wings import WINGS, load
 
-NAME_LENGTH = 120
+_NAME_LENGTH = 120
 TOPIC_LENGTH = 249
 MAX_PARTITIONS = 100_000
 """Of an output; more than any Kafka cluster can have, so a larger number is a typing error."""
@@ -58,7 +58,7 @@ def caller_line() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def check_name(what: str, name: object, where: str, length: int = NAME_LENGTH) -> None:
+def check_name(what: str, name: object, where: str, length: int = _NAME_LENGTH) -> None:
     """Refuse a name that stores, Kafka or a directory would not take, or a longer one. Raises FlowError."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > length or name in {".", ".."}:
         raise FlowError(
@@ -208,7 +208,7 @@ def check_guard(guard: object, where: str) -> None:
         raise FlowError(f"{where}: guard={guard!r}; a JumpGuard of sqe_chain.stages, or None")
 
 
-def wants_context(function: UserFunction, plain: int, where: str) -> bool:
+def _wants_context(function: UserFunction, plain: int, where: str) -> bool:
     """Whether a function takes one positional argument more than `plain`.
 
     Raises:
@@ -244,7 +244,7 @@ def declared(what: str, function: Any, plain: int, where: str, gives: Gives = "o
         FlowError: it cannot be called, takes other arguments, or cannot give that.
     """
     check_callable(what, function, where, gives)
-    return DeclaredFunction(function, wants_context(function, plain, where))
+    return DeclaredFunction(function, _wants_context(function, plain, where))
 
 
 def declared_plain(what: str, function: Any, plain: int, where: str) -> DeclaredFunction:  # noqa: ANN401 - it is checked here

@@ -27,7 +27,7 @@ _SCALARS: Final[Mapping[int, type]] = {
     FieldDescriptor.CPPTYPE_DOUBLE: float,
     FieldDescriptor.CPPTYPE_BOOL: bool,
 }
-LISTED: Final = 20
+_LISTED: Final = 20
 """Names of fields in an error."""
 
 
@@ -128,7 +128,7 @@ def step(value: Any, name: str, optional: bool) -> Any:  # noqa: ANN401, FBT001 
 def missing(python_type: type, name: str, value: Mapping[str, object] | None = None) -> str:
     """The text for a field that a type does not have; `value`: the dict that lacks it."""
     names = sorted(map(str, value)) if value is not None else _names(python_type)
-    known = f"; it has {', '.join(names[:LISTED])}{', ...' if len(names) > LISTED else ''}" if names else ""
+    known = f"; it has {', '.join(names[:_LISTED])}{', ...' if len(names) > _LISTED else ''}" if names else ""
     return f"{python_type.__qualname__} has no field {name!r}{known}"
 
 

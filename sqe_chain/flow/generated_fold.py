@@ -61,7 +61,7 @@ def fold_of(stage: str, aggregations: Declared, python_type: type | None) -> Use
     names = {**_NAMES, "refuse": partial(refuse, aggregations)}
     title = f"fold of stage {stage}"
     if python_type is not None:
-        source = fold_source(aggregations, python_type)
+        source = _fold_source(aggregations, python_type)
         made: UserFunction = compiled(title, source, "fold", names)
         return made
     names |= {"folds": {}, "fold_of_class": partial(_fold_of_class, stage, aggregations)}
@@ -69,7 +69,7 @@ def fold_of(stage: str, aggregations: Declared, python_type: type | None) -> Use
     return by_class
 
 
-def fold_source(aggregations: Declared, python_type: type) -> str:
+def _fold_source(aggregations: Declared, python_type: type) -> str:
     """The text of the fold of values of one type.
 
     Raises:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sqe_chain.flow.stream import Filter, Stage, Stream, WindowStage
     from sqe_chain.flow.topology import Topology
 
-MAX_BUCKETS = 1024
+_MAX_BUCKETS = 1024
 
 
 class StreamPart(Generic[Value]):
@@ -56,7 +56,7 @@ class StreamPart(Generic[Value]):
         others: Sequence[Node] = (),
     ) -> StageNode:
         self._check_stage(name, where)
-        check_int("buckets", buckets, 1, MAX_BUCKETS, where)
+        check_int("buckets", buckets, 1, _MAX_BUCKETS, where)
         check_choice("view", view, ("json", "hash", None), where)
         if store is not None:
             check_name("store", store, where)

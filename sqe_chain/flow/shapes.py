@@ -19,7 +19,7 @@ from sqe_chain.errors import FlowError, PoisonError
 Gives = Literal["one", "many", "nothing"]
 """What a function returns: a value; an iterable of values, or None; nothing, for it changes its first argument."""
 
-A_FOLD: Final = "a fold changes its state in place"
+_A_FOLD: Final = "a fold changes its state in place"
 ITERABLES: Final = frozenset({list, tuple, types.GeneratorType})
 """What functions that give many values mostly return: these need no closer look."""
 _READ_OUT: Final = frozenset({"setdefault", "get"})
@@ -45,7 +45,7 @@ def check_callable(what: str, function: Any, where: str, gives: Gives = "one") -
         wanted = (
             "Return the value"
             if gives == "one"
-            else f"Change the first argument in place, without yield: {A_FOLD}"
+            else f"Change the first argument in place, without yield: {_A_FOLD}"
         )
         raise FlowError(
             f"{where}: {what} {title_of(function)} is a generator, which does not run when it is called. {wanted}"
@@ -68,12 +68,12 @@ def check_fold(what: str, function: Any, state: type | None, where: str) -> None
             if len(steps) > 1 and steps[-2].opname.startswith("LOAD_FAST") and steps[-2].argval == name:
                 raise FlowError(
                     f"{where}: {what} {title_of(function)} returns its state, in line {line}, and what it returns would be "
-                    f"published. {A_FOLD.capitalize()}: remove the return, or return [value] to publish one"
+                    f"published. {_A_FOLD.capitalize()}: remove the return, or return [value] to publish one"
                 )
         elif _rebinds(steps, name, state):
             raise FlowError(
                 f"{where}: {what} {title_of(function)} binds {name!r} to something else, in line {line}, which is then lost. "
-                f"{A_FOLD.capitalize()}: set its fields, or take another name for a part of it"
+                f"{_A_FOLD.capitalize()}: set its fields, or take another name for a part of it"
             )
 
 
@@ -90,7 +90,7 @@ def check_values(what: str, function: Any, given: Any, state: object = None) -> 
     else:
         _drop(given)
         kind = "None" if given is None else f"a {type(given).__name__}"
-    also = f"None (for {A_FOLD}) or " if what != "flat_map" else ""
+    also = f"None (for {_A_FOLD}) or " if what != "flat_map" else ""
     raise PoisonError(
         f"{what} {title_of(function)} returned {kind}. Expected {also}an iterable of values. Return [value] for one value"
     )
@@ -101,7 +101,7 @@ def check_nothing(what: str, function: Any, given: object) -> None:  # noqa: ANN
     if given is not None:
         _drop(given)
         raise PoisonError(
-            f"{what} {title_of(function)} returned a {type(given).__name__}, which would be lost. Expected None: {A_FOLD}"
+            f"{what} {title_of(function)} returned a {type(given).__name__}, which would be lost. Expected None: {_A_FOLD}"
         )
 
 

@@ -13,7 +13,7 @@ from sqe_chain.envelope.head import MAX_TIMESTAMP_MS
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow.context import Clock, Context, Origin
 
-MAX_NAME: Final = 120
+_MAX_NAME: Final = 120
 """Characters of a timer's name."""
 NOTHING_REACHED: Final[Mapping[Clock, int]] = {}
 
@@ -105,9 +105,9 @@ class KeyTimers:
         return timers
 
     def _checked(self, name: str) -> str:
-        if type(name) is not str or len(name) > MAX_NAME:
+        if type(name) is not str or len(name) > _MAX_NAME:
             raise PoisonError(
-                f"stage {self._stage!r}: a timer's name must be text of at most {MAX_NAME} characters, got {name!r:.200}"
+                f"stage {self._stage!r}: a timer's name must be text of at most {_MAX_NAME} characters, got {name!r:.200}"
             )
         return name
 

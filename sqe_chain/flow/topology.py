@@ -22,9 +22,9 @@ from sqe_chain.flow.event_time import NO_TIMES
 from sqe_chain.flow.nodes import Node
 from sqe_chain.ports.readers import flow_of
 
-FoundNode = TypeVar("FoundNode", bound=Node)
+_FoundNode = TypeVar("_FoundNode", bound=Node)
 
-DEFAULT_STATE_PARTITIONS = 8
+_DEFAULT_STATE_PARTITIONS = 8
 _MOST = {
     "state_partitions": 65_536,
     "dead_letter_partitions": MAX_PARTITIONS,
@@ -44,7 +44,7 @@ class Topology:
     poison: PoisonPolicy = "stop"
     dead_letter_topic: str = ""
     dead_letter_partitions: int = 1
-    state_partitions: int = DEFAULT_STATE_PARTITIONS
+    state_partitions: int = _DEFAULT_STATE_PARTITIONS
     max_lanes: int = DEFAULT_MAX_LANES
     recreated: Recreated = "stop"
     allow_compacted: bool = False
@@ -108,7 +108,7 @@ class Topology:
                 self.nodes[source.index] = replace(source, timestamp=NO_TIMES)
         self._so_far = None
 
-    def add(self, kind: type[FoundNode], declared_at: str, *parents: Node, **fields: Any) -> FoundNode:  # noqa: ANN401 - the fields of the node
+    def add(self, kind: type[_FoundNode], declared_at: str, *parents: Node, **fields: Any) -> _FoundNode:  # noqa: ANN401 - the fields of the node
         """Append a node of a class, with its fields, which the stream that declares it has checked."""
         node = kind(len(self.nodes), declared_at, tuple(parent.index for parent in parents), **fields)
         self.nodes.append(node)

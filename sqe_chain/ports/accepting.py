@@ -25,11 +25,11 @@ MARGIN_MS = 300_000
 """Allowance for clocks of brokers and services that differ, and for the time a record takes to arrive."""
 
 
-KEPT_MS = 86_400_000
+_KEPT_MS = 86_400_000
 """For how long a topic keeps a record at least after it was sent; where `retention.ms` is less than twice that, for half of it."""
 
 
-def oldest_kept_ms(info: TopicInfo, now_ms: int) -> int:
+def _oldest_kept_ms(info: TopicInfo, now_ms: int) -> int:
     """The oldest timestamp with which a topic keeps a record for long enough to be read.
 
     Args:
@@ -41,7 +41,7 @@ def oldest_kept_ms(info: TopicInfo, now_ms: int) -> int:
     """
     if info.append_time or info.retention_ms < 0:
         return 0
-    return max(0, now_ms - info.retention_ms + min(KEPT_MS, info.retention_ms // 2))
+    return max(0, now_ms - info.retention_ms + min(_KEPT_MS, info.retention_ms // 2))
 
 
 def stamps(info: TopicInfo, now_ms: int) -> tuple[int, int]:
@@ -52,7 +52,7 @@ def stamps(info: TopicInfo, now_ms: int) -> tuple[int, int]:
         now_ms: the time now, milliseconds since 1970.
     """
     first, last = window(info, now_ms)
-    return max(first, oldest_kept_ms(info, now_ms)), last
+    return max(first, _oldest_kept_ms(info, now_ms)), last
 
 
 def window(info: TopicInfo, now_ms: int) -> tuple[int, int]:

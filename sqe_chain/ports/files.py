@@ -19,7 +19,7 @@ FORMATS: Final[dict[str, Format]] = {
     ".ndjson": "jsonl",
 }
 """Suffix of a file's name -> its format."""
-COMPRESSIONS: Final[dict[str, Compression]] = {".gz": "gzip", ".zst": "zstd"}
+_COMPRESSIONS: Final[dict[str, Compression]] = {".gz": "gzip", ".zst": "zstd"}
 """Further suffix -> how the whole file is compressed."""
 HASH_DIGITS: Final = 32
 """Hexadecimal digits of a content's hash, and of a topic id."""
@@ -118,11 +118,11 @@ def format_of(path: str, wanted: Format | None = None) -> tuple[Format, Compress
         ConfigurationError: its suffix names no format.
     """
     suffixes: Sequence[str] = [suffix.lower() for suffix in PurePath(path).suffixes]
-    compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
+    compression = _COMPRESSIONS.get(suffixes[-1]) if suffixes else None
     rest = suffixes[:-1] if compression else suffixes
     file_format = wanted or (FORMATS.get(rest[-1]) if rest else None)
     if file_format is None:
-        known = ", ".join([*FORMATS, *(f".csv{suffix}" for suffix in COMPRESSIONS)])
+        known = ", ".join([*FORMATS, *(f".csv{suffix}" for suffix in _COMPRESSIONS)])
         raise ConfigurationError(
             f"{path}: its name has no suffix of a format (known are {known}); declare file_format='csv', 'jsonl' or 'parquet'"
         )

@@ -12,7 +12,7 @@ from sqe_chain.errors import ConfigurationError
 _Range = tuple[int, int | None]
 MOST_RANGES: Final = 16
 """Of a set: its text is a part of names."""
-MOST_PARTITION: Final = 1_000_000
+_MOST_PARTITION: Final = 1_000_000
 _RANGE: Final = re.compile(r"([0-9]{1,7})(-([0-9]{1,7})?)?", re.ASCII)
 _OF_READERS: Final = re.compile(r"\.(readers|reader-[0-9_-]+(\.[0-9]+)?)$", re.ASCII)
 
@@ -46,8 +46,8 @@ class Partitions:
             end = None if match and match[2] and last is None else int(last) if last is not None else first
             if (
                 match is None
-                or first > MOST_PARTITION
-                or (end is not None and not first <= end <= MOST_PARTITION)
+                or first > _MOST_PARTITION
+                or (end is not None and not first <= end <= _MOST_PARTITION)
             ):
                 raise ConfigurationError(
                     f"partitions {text!r}: expected numbers and ranges, such as 0-3, or 0,2,4-7, or 8- (8 and all above)"

@@ -25,11 +25,11 @@ from sqe_chain.plans.events import (
     When,
 )
 
-RATE_WINDOW_S: Final = 10.0
+_RATE_WINDOW_S: Final = 10.0
 """The input rate is the mean over this time."""
-BATCH_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120)
+_BATCH_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120)
 """Upper bounds, in seconds, between which the times of batches and steps are counted."""
-LATENCY_SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600)
+_LATENCY_SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600)
 """The same from the time of a record until its state is stored."""
 
 
@@ -99,9 +99,9 @@ class Statistics(Observer):
     waits: int = 0
     batches: int = 0
     batch_ms: int = 0
-    batch_times: Times = field(default_factory=lambda: Times(BATCH_SECONDS))
+    batch_times: Times = field(default_factory=lambda: Times(_BATCH_SECONDS))
     step_times: dict[int, Times] = field(default_factory=dict)
-    latency: Times = field(default_factory=lambda: Times(LATENCY_SECONDS))
+    latency: Times = field(default_factory=lambda: Times(_LATENCY_SECONDS))
     lag: int = 0
     lag_by_partition: Mapping[str, int] = field(default_factory=dict)
     flushed: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class Statistics(Observer):
             self.doing = STEPS[number].doing
             self._steps_began_s[number] = self.now_s()
         elif (began_s := self._steps_began_s.pop(number, None)) is not None:
-            self.step_times.setdefault(number, Times(BATCH_SECONDS)).add(self.now_s() - began_s)
+            self.step_times.setdefault(number, Times(_BATCH_SECONDS)).add(self.now_s() - began_s)
 
     def event(self, event: Event) -> None:
         match event:
@@ -161,9 +161,9 @@ class Statistics(Observer):
     def rate(self) -> float:
         """Inputs per second, the mean of the last seconds."""
         now_s = self.now_s()
-        while self._recent and self._recent[0][0] < now_s - RATE_WINDOW_S:
+        while self._recent and self._recent[0][0] < now_s - _RATE_WINDOW_S:
             self._recent.popleft()
-        seconds = min(RATE_WINDOW_S, max(1.0, now_s - self._began_s))
+        seconds = min(_RATE_WINDOW_S, max(1.0, now_s - self._began_s))
         return sum(inputs for _, inputs in self._recent) / seconds
 
     @property

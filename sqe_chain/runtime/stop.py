@@ -15,7 +15,7 @@ from sqe_chain.plans.environment import Clock
 from sqe_chain.plans.events import COMMIT, PERSIST, PUBLISH, SEAL, STEPS, Event, Waiting, When
 from sqe_chain.plans.retrying import FIRST_WAIT_MS
 
-SLICE_S = 0.5
+_SLICE_S = 0.5
 """Longest delay until a signal is noticed that the system has delivered to another thread."""
 
 
@@ -57,7 +57,7 @@ class Stop:
         deadline = time.monotonic() + seconds
         while not self.requested and (rest := deadline - time.monotonic()) > 0:
             with suppress(Empty):
-                self._bell.get(timeout=min(rest, SLICE_S))
+                self._bell.get(timeout=min(rest, _SLICE_S))
         return self.requested
 
 

@@ -23,7 +23,7 @@ from sqe_chain.flow.stored import unreadable
 from sqe_chain.flow.units import Push, Unit, UnitRun, number
 from sqe_chain.stages.own_values import state_left, unstorable
 
-Emissions = Iterable[object] | None
+_Emissions = Iterable[object] | None
 
 _RECENT: Final = 4
 """Runs whose last inputs need no origin yet: most keys come again before that."""
@@ -236,7 +236,7 @@ class Aggregate(StageWork):
             self._kept[key] = self.kind.states.encode(entry.state), entry.origin, entry.deleted
         fold: Any = self.kind.fold.function
         context = Context(origin, key, self.task.now_ms) if self.kind.fold.takes_context else None
-        emissions: Emissions = (
+        emissions: _Emissions = (
             fold(entry.state, value) if context is None else fold(entry.state, value, context)
         )
         if emissions is not None:

@@ -30,14 +30,14 @@ from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verd
 from sqe_chain.stages.record_work import FORWARDING, RecordFunctions, id_of
 from sqe_chain.stages.timed_stage import RememberingStage, RuleKind
 
-DEFAULT_GUARD: Final = JumpGuard()
+_DEFAULT_GUARD: Final = JumpGuard()
 
 MAX_SIGHTINGS: Final = 4
 """Of one id. Two at most lie within twice the interval; any others are too far ahead (`JumpGuard`)."""
 
 
 @dataclass(slots=True)
-class Forwarded:
+class _Forwarded:
     """A record that was forwarded.
 
     Attributes:
@@ -55,7 +55,7 @@ class Forwarded:
     listed_ms: int | None = None
 
 
-class Deduplicate(RememberingStage[Forwarded]):
+class Deduplicate(RememberingStage[_Forwarded]):
     """Drop records whose id was forwarded within an interval of event time, before or after theirs.
 
     Guarantees, for one state partition (the engine brings equal ids together):
@@ -95,7 +95,7 @@ class Deduplicate(RememberingStage[Forwarded]):
         interval_ms: int,
         identity: Identity = by_key,
         late: Literal["forward", "drop"] = "forward",
-        guard: JumpGuard | None = DEFAULT_GUARD,
+        guard: JumpGuard | None = _DEFAULT_GUARD,
         clock_ms: int | None = None,
         compat: Literal["kip655"] | None = None,
     ) -> None:
@@ -146,7 +146,7 @@ class Deduplicate(RememberingStage[Forwarded]):
             if abs(sighting.timestamp_ms - record.timestamp_ms) <= self._interval_ms:
                 return FORWARD if self._is_same(record, sighting) else self._duplicate(record, sighting)
         if late is None:
-            sighting = Forwarded(record.timestamp_ms, record.spot, noted_ms=None if believed else now_ms)
+            sighting = _Forwarded(record.timestamp_ms, record.spot, noted_ms=None if believed else now_ms)
             if self._by_offset:
                 sighting.offset = record.offset
             self._expiring.replace(row, [*_with_room(alive), sighting])
@@ -166,21 +166,21 @@ class Deduplicate(RememberingStage[Forwarded]):
             self._expiring.replace(held.row, sightings)
         reached.clear()
 
-    def _is_same(self, record: Record, sighting: Forwarded) -> bool:
+    def _is_same(self, record: Record, sighting: _Forwarded) -> bool:
         if self._by_offset:
             return record.offset >= 0 and record.offset == sighting.offset
         return record.spot != NOWHERE and record.spot == sighting.spot
 
-    def _duplicate(self, record: Record, sighting: Forwarded) -> Verdict:
+    def _duplicate(self, record: Record, sighting: _Forwarded) -> Verdict:
         near = f"is within {self._interval_ms} ms of {sighting.timestamp_ms} ms"
         return dropped(Reason.DUPLICATE, f"event time {record.timestamp_ms} ms {near}", sighting.spot)
 
-    def _end_of(self, sighting: Forwarded) -> int:
+    def _end_of(self, sighting: _Forwarded) -> int:
         begin_ms = sighting.timestamp_ms if sighting.noted_ms is None else sighting.noted_ms
         return begin_ms + self._kept_ms + 1
 
 
-def _with_room(sightings: list[Forwarded]) -> list[Forwarded]:
+def _with_room(sightings: list[_Forwarded]) -> list[_Forwarded]:
     """Room for one more: drops the oldest that is not believed, for only those can be many."""
     if len(sightings) < MAX_SIGHTINGS:
         return sightings
@@ -188,9 +188,9 @@ def _with_room(sightings: list[Forwarded]) -> list[Forwarded]:
     return [each for each in sightings if each is not oldest]
 
 
-def _decode(content: bytes) -> list[Forwarded]:
+def _decode(content: bytes) -> list[_Forwarded]:
     return [
-        Forwarded(
+        _Forwarded(
             stored.timestamp_ms,
             Spot(stored.lane, stored.position),
             stored.offset if stored.HasField("offset") else -1,
@@ -201,7 +201,7 @@ def _decode(content: bytes) -> list[Forwarded]:
     ]
 
 
-def _encode(sightings: list[Forwarded]) -> bytes:
+def _encode(sightings: list[_Forwarded]) -> bytes:
     row = SightingsRow()
     for sighting in sightings:
         row.sightings.add(
@@ -221,7 +221,7 @@ class DeduplicateKind(RuleKind[Deduplicate]):
 
     name = "deduplicate"
     rule = Deduplicate
-    standard = DEFAULT_GUARD
+    standard = _DEFAULT_GUARD
     late_choices = ("forward", "drop", "stop")
 
     by_id: bool

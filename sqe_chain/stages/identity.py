@@ -15,7 +15,7 @@ Identity = Callable[[Record], bytes | str | None]
 
 SHORT: Final = b"e"
 LONG: Final = b"f"
-LONGEST_SHORT: Final = 128
+_LONGEST_SHORT: Final = 128
 """Longest id, in bytes, that is part of the row's name as it is; of a longer one it is the SHA-256."""
 
 
@@ -55,7 +55,7 @@ def row_of(identity: Identity, record: Record) -> bytes | None:
     if id_of_record is None:
         return None
     name = _bytes(id_of_record)
-    return SHORT + name if len(name) <= LONGEST_SHORT else LONG + sha256(name).digest()
+    return SHORT + name if len(name) <= _LONGEST_SHORT else LONG + sha256(name).digest()
 
 
 def rows_of(row_of_record: Callable[[Record], bytes | None], records: Iterable[Record]) -> list[bytes]:

@@ -50,9 +50,9 @@ from sqe_chain.stages.timed_stage import RuleKind
 
 EXPIRY_MS: Final = 2 * DAY_MS
 """How long a mark is kept after the last record that passed: two days, as in SQE."""
-MAX_MARKS: Final = 10_000
+_MAX_MARKS: Final = 10_000
 """Producers and source partitions of one input partition."""
-MAX_SIBLING_LANES: Final = 64
+_MAX_SIBLING_LANES: Final = 64
 """Lanes on which the siblings of one source offset reach one input partition."""
 
 Source = tuple[int, int]
@@ -91,8 +91,8 @@ class SqeReplays:
         *,
         expiry_ms: int = EXPIRY_MS,
         compat: Literal["sqe"] | None = None,
-        max_marks: int = MAX_MARKS,
-        max_lanes: int = MAX_SIBLING_LANES,
+        max_marks: int = _MAX_MARKS,
+        max_lanes: int = _MAX_SIBLING_LANES,
     ) -> None:
         where = type(self).__name__
         check_duration("expiry_ms", expiry_ms, where)

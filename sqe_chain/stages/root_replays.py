@@ -54,7 +54,7 @@ from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict, dropped
 from sqe_chain.stages.record_work import FORWARDING
 from sqe_chain.stages.timed_stage import RuleKind
 
-MAX_ROOTS: Final = 64
+_MAX_ROOTS: Final = 64
 """Roots of one key."""
 
 _KEY: Final = b"key/"
@@ -78,7 +78,7 @@ class RootReplays:
     """
 
     def __init__(
-        self, table: RowTable, *, compat: Literal["kuka"] | None = None, max_roots: int = MAX_ROOTS
+        self, table: RowTable, *, compat: Literal["kuka"] | None = None, max_roots: int = _MAX_ROOTS
     ) -> None:
         check_choice("compat", compat, ("kuka", None), type(self).__name__)
         check_int("max_roots", max_roots, 1, 10_000_000, type(self).__name__)

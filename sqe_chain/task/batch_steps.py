@@ -16,7 +16,7 @@ from sqe_chain.flow.units import number
 from sqe_chain.task.collector import RunColumns
 
 
-class WrongRows(Exception):
+class _WrongRows(Exception):
     """A function gave too many rows or too few, or rows of nowhere."""
 
 
@@ -65,7 +65,7 @@ class BatchStep:
             origins = self._origins(columns.pop(at), count)
             del names[at]
         elif length != count:
-            raise WrongRows(
+            raise _WrongRows(
                 f"{self} returned {length} rows for {count}: without index=, which names the row that each comes from, it is one for each"
             )
         if not length:
@@ -81,9 +81,9 @@ class BatchStep:
         if wrong := [number for number in numbers if type(number) is not int]:
             raise PoisonError(f"{self} returned {wrong[0]!r} in column {name!r}, which has numbers of rows")
         if any(number > following for number, following in pairwise(numbers)):
-            raise WrongRows(f"{self} returned rows in another order: column {name!r} must never fall")
+            raise _WrongRows(f"{self} returned rows in another order: column {name!r} must never fall")
         if numbers and not 0 <= numbers[0] <= numbers[-1] < count:
-            raise WrongRows(
+            raise _WrongRows(
                 f"{self} returned rows {numbers[0]} to {numbers[-1]} in column {name!r}: the batch has 0 to {count - 1}"
             )
         return numbers
@@ -108,7 +108,7 @@ class _Application:
             values, origins = self._step.rows(self._given.values[begin:end])
         except Exception as error:
             if end - begin == 1:
-                if isinstance(error, WrongRows):
+                if isinstance(error, _WrongRows):
                     error = PoisonError(str(error))
                 self._stopped = self._failed(self._given.inputs[begin], error)
                 return False
@@ -117,7 +117,7 @@ class _Application:
             well = self._take(begin, middle)
             well = not self._stopped and self._take(middle, end) and well
             # All parts are right and the whole is not: no row is to blame.
-            if well and isinstance(error, WrongRows):
+            if well and isinstance(error, _WrongRows):
                 raise ServiceStopped(
                     f"{error}. For its parts it returned what it should. So its result for a row depends on the rows beside it, "
                     "and a redo may have others there. Let each row of the result depend on one row alone"

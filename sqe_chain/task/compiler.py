@@ -26,7 +26,7 @@ from sqe_chain.task.reached import batches_after, order_matters
 from sqe_chain.task.watched import Passing, is_watched, watched_names
 
 Encode = Callable[[Any], bytes]
-Leaving = tuple[str, Encode, Callable[[bytes], Any] | None, Callable[[Any], bool] | None]
+_Leaving = tuple[str, Encode, Callable[[bytes], Any] | None, Callable[[Any], bool] | None]
 """Of values on their way into an output: the name of their type, and their encoding. Then what reads it, unless the codec writes
 only what it reads. Last, what may know that a value is read."""
 _PLAIN: Final = frozenset({dict, list, str, bytes, int, float, bool})
@@ -184,8 +184,8 @@ def _functions_of(nodes: Iterable[Node]) -> Mapping[str, Any]:
 
 
 def _encoded(
-    flow: CompiledFlow, known: dict[tuple[int, type], Leaving], index: int, value: object
-) -> Leaving:
+    flow: CompiledFlow, known: dict[tuple[int, type], _Leaving], index: int, value: object
+) -> _Leaving:
     place = index, value.__class__
     if place not in known:
         node = flow.nodes[index]

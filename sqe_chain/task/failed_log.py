@@ -77,7 +77,7 @@ def suffix_of(release: str) -> str:
     return f"/released.{release}"
 
 
-def parse_decision(message: Message) -> Decision | None:
+def _parse_decision(message: Message) -> Decision | None:
     """The decision that a record is; None: it is none.
 
     Raises:
@@ -152,7 +152,7 @@ class FailedLog:
     def add(self, message: Message) -> None:
         """Take in the next record."""
         self.end = message.offset() + 1
-        decision = parse_decision(message)
+        decision = _parse_decision(message)
         if decision is not None:
             if decision.flow == self.flow:
                 self._decide(decision, message.offset())

@@ -166,7 +166,7 @@ class Level:
 
     def _causes_of(self, given: Sequence[Named]) -> list[str | None] | None:
         """What has caused each unit, where no input has; None: inputs have caused all of them."""
-        if self._run_is_due or not all_numbers(given):
+        if self._run_is_due or not _all_numbers(given):
             return [self._origin(named).cause for named in given]
         return None
 
@@ -261,7 +261,7 @@ class Level:
 
     def _inputs_of(self, given: Sequence[Named]) -> Given:
         """The inputs of what stages have given, side by side if all of it comes from one block; see `Records.inputs_of`."""
-        if given and all_numbers(given):
+        if given and _all_numbers(given):
             run = self._run
             source = run.sources[given[0]]
             # All of the run is of one block: then the numbers of its records are enough, and no origin is made.
@@ -347,7 +347,7 @@ class Level:
         self._failures.setdefault(origin.order, exclusion)
 
 
-def all_numbers(given: Sequence[Named]) -> TypeGuard[Sequence[int]]:
+def _all_numbers(given: Sequence[Named]) -> TypeGuard[Sequence[int]]:
     """Whether units of `Level._run` have given all of it; then none needs an origin."""
     return set(map(type, given)) == {int}
 

@@ -34,7 +34,7 @@ WORTHWHILE = 60
 """Envelopes that are encoded by columns; for fewer of them that costs more than it saves."""
 
 
-class EnvelopeRows(NamedTuple):
+class _EnvelopeRows(NamedTuple):
     """What is to become a record each; those of one input follow each other.
 
     Attributes:
@@ -51,10 +51,10 @@ class EnvelopeRows(NamedTuple):
     types: Sequence[str]
     payloads: Sequence[Any]
 
-    def only(self, rows: Sequence[int]) -> EnvelopeRows:
+    def only(self, rows: Sequence[int]) -> _EnvelopeRows:
         """Some of them, in this order."""
         columns: list[Any] = [[column[row] for row in rows] for column in self]
-        return EnvelopeRows(*columns)
+        return _EnvelopeRows(*columns)
 
 
 class Gatherer:
@@ -153,9 +153,9 @@ class Gatherer:
 
     def _rows(
         self, made: Sequence[Made], numbers: Sequence[int], inputs: Inputs, groups: Sequence[int] | None
-    ) -> EnvelopeRows:
+    ) -> _EnvelopeRows:
         """What goes out, by input, and then by output in the order of its first payload."""
-        rows = EnvelopeRows(numbers, *zip(*made, strict=True))
+        rows = _EnvelopeRows(numbers, *zip(*made, strict=True))
         if len(set(numbers)) == len(numbers):  # one payload each: nothing to collect, nothing to sort
             return rows
         if len(set(zip(numbers, rows.outputs, rows.keys, groups or repeat(0), strict=False))) < len(numbers):
@@ -169,7 +169,7 @@ class Gatherer:
         order = sorted(range(len(ranks)), key=ranks.__getitem__)
         return rows.only(order)
 
-    def _collected(self, rows: EnvelopeRows, groups: Sequence[int] | None, inputs: Inputs) -> EnvelopeRows:
+    def _collected(self, rows: _EnvelopeRows, groups: Sequence[int] | None, inputs: Inputs) -> _EnvelopeRows:
         """The payloads of one input, output, key and group together, where their first one is."""
         places = zip(rows.inputs, rows.outputs, rows.keys, groups or repeat(0), strict=False)
         collections: dict[tuple[Any, ...], list[int]] = {}
@@ -192,7 +192,7 @@ class Gatherer:
                 payloads[own[0]] = [rows.payloads[row] for row in own]
         return rows._replace(payloads=payloads).only(order)
 
-    def _records(self, rows: EnvelopeRows, inputs: Inputs, saved: Saved) -> list[Output]:
+    def _records(self, rows: _EnvelopeRows, inputs: Inputs, saved: Saved) -> list[Output]:
         partitions = inputs.partitions(rows.inputs)
         if len(partitions) == 1 and rows.outputs.count(rows.outputs[0]) == len(rows.outputs):
             return self._of_one(self._targets[rows.outputs[0]], partitions[0], rows, inputs, saved)
@@ -207,7 +207,7 @@ class Gatherer:
         return [record for _, record in sorted(placed, key=itemgetter(0))]
 
     def _of_one(
-        self, target: Target, tp: TopicIdPartition, rows: EnvelopeRows, inputs: Inputs, saved: Saved
+        self, target: Target, tp: TopicIdPartition, rows: _EnvelopeRows, inputs: Inputs, saved: Saved
     ) -> list[Output]:
         numbers, _, keys, types, payloads = rows
         at = inputs.at(numbers)
@@ -246,7 +246,7 @@ class Gatherer:
         _check_sizes(target, rows, (values, fields, headers), inputs)
         return list(zip(repeat(target.topic), partitions, keys, values, headers, times))
 
-    def _bare(self, target: Target, process_id: int, rows: EnvelopeRows, inputs: Inputs) -> list[Output]:
+    def _bare(self, target: Target, process_id: int, rows: _EnvelopeRows, inputs: Inputs) -> list[Output]:
         """The one bare payload that each input gave, under SQE's record key."""
         records: list[Output] = []
         counts = Counter(rows.inputs)
@@ -322,7 +322,7 @@ def _with_own(
 
 def _described(
     target: Target,
-    rows: EnvelopeRows,
+    rows: _EnvelopeRows,
     columns: Iterable[tuple[bytes, int, Headers | None, WrittenLane]],
     inputs: Inputs,
 ) -> list[Headers | None]:
@@ -345,7 +345,7 @@ def _identity(lane: WrittenLane, number: int, ordinal: int, inputs: Inputs) -> b
 
 def _traced(
     target: Target,
-    rows: EnvelopeRows,
+    rows: _EnvelopeRows,
     columns: tuple[Sequence[int], Sequence[Headers | None], Sequence[WrittenLane]],
     inputs: Inputs,
     traces: RowTraces,
@@ -361,7 +361,7 @@ def _traced(
     return described
 
 
-def _check_sizes(target: Target, rows: EnvelopeRows, columns: tuple[Any, Any, Any], inputs: Inputs) -> None:
+def _check_sizes(target: Target, rows: _EnvelopeRows, columns: tuple[Any, Any, Any], inputs: Inputs) -> None:
     """See that the topic accepts the sizes of all records: of their values, fields of keys, and headers."""
     values, fields, headers = columns
     if (

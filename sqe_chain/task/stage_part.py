@@ -167,7 +167,7 @@ class StagePart:
             if self._ordered is not None:
                 # By event time, now that all of the batch are there: so the result does not depend on which partition
                 # was read first.
-                run = by_places(UnitRun.joined(self._ordered))
+                run = _by_places(UnitRun.joined(self._ordered))
                 self._ordered.clear()
                 for begin in range(0, len(run), _BLOCK):
                     work.apply(run[begin : begin + _BLOCK])
@@ -247,7 +247,7 @@ class StagePart:
         return key if self._traits.spread != "id" else unpack_key_and_id(key)[0] or b""
 
 
-def by_places(run: UnitRun) -> UnitRun:
+def _by_places(run: UnitRun) -> UnitRun:
     """Units in the order of their places: those of one time by topic, partition, offset and path."""
     orders_ms = run.orders_ms
     if all(map(le, orders_ms, islice(orders_ms, 1, None))):

@@ -64,7 +64,7 @@ class BlockTraces:
 
 
 @dataclass(slots=True)
-class KeyTraces:
+class _KeyTraces:
     """The traces of the records of one key.
 
     Attributes:
@@ -109,7 +109,7 @@ class CountedTraces:
         self._made = made
         self._block = None if block is None else block.contexts
         self._candidates = candidates
-        self._keys: dict[tuple[int, Any], KeyTraces] = {}
+        self._keys: dict[tuple[int, Any], _KeyTraces] = {}
         self._notes: list[Note] = []
 
     def count(self, stage: int, units: UnitRun) -> None:
@@ -186,5 +186,5 @@ class CountedTraces:
             return
         counted = self._keys.get((stage, key))
         if counted is None:
-            counted = self._keys[stage, key] = KeyTraces()
+            counted = self._keys[stage, key] = _KeyTraces()
         counted.count(order, context)

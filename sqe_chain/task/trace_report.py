@@ -11,7 +11,7 @@ from sqe_chain.ports import Headers
 
 MOST_LINKS: Final = 32
 """Traces to which one output, or one batch, is linked."""
-MOST_OUTPUTS: Final = 1_000
+_MOST_OUTPUTS: Final = 1_000
 """Outputs of one task, or of one batch, whose links are reported."""
 
 
@@ -41,7 +41,7 @@ class TraceReport:
     Attributes:
         links: spans of the records that were read, at most `MOST_LINKS`.
         dropped: records whose spans are not among them.
-        outputs: outputs with a trace of their own, at most `MOST_OUTPUTS`.
+        outputs: outputs with a trace of their own, at most `_MOST_OUTPUTS`.
         dropped_outputs: further ones.
     """
 
@@ -59,7 +59,7 @@ class TraceReport:
 
     def made(self, outputs: Sequence[TracedOutput]) -> None:
         """Note outputs."""
-        room = max(0, MOST_OUTPUTS - len(self.outputs))
+        room = max(0, _MOST_OUTPUTS - len(self.outputs))
         self.outputs += outputs[:room]
         self.dropped_outputs += len(outputs[room:])
 
@@ -107,7 +107,7 @@ class RowTraces:
 
     Attributes:
         notes: of each envelope.
-        outputs: what was made of those with traces of their own, at most `MOST_OUTPUTS`.
+        outputs: what was made of those with traces of their own, at most `_MOST_OUTPUTS`.
         dropped: further ones.
     """
 
@@ -121,7 +121,7 @@ class RowTraces:
         if not isinstance(note, OwnTrace):
             return note or []
         context = own_context(event_id)
-        if len(self.outputs) < MOST_OUTPUTS or context in self.outputs:
+        if len(self.outputs) < _MOST_OUTPUTS or context in self.outputs:
             self.outputs[context] = TracedOutput(topic, partition, context, note.links, note.dropped)
         else:
             self.dropped += 1

@@ -13,7 +13,7 @@ from sqe_chain.errors import ConfigurationError
 _PORT: Final = 9042
 _KEYSPACE: Final = re.compile(r"[a-z][a-z0-9_]{0,47}")
 
-LEAST_STATEMENTS: Final = 3
+_LEAST_STATEMENTS: Final = 3
 _LEVELS: Final = {"LOCAL_SERIAL": ("LOCAL_QUORUM", "QUORUM", "ALL"), "SERIAL": ("QUORUM", "ALL")}
 """Serial consistency -> the consistencies that see its writes."""
 
@@ -32,9 +32,9 @@ def settings_of(address: Address) -> CassandraSettings:
     """
     consistency, serial = _levels(address)
     statements = address.whole("batch_statements", CassandraSettings().batch_statements)
-    if statements < LEAST_STATEMENTS:
+    if statements < _LEAST_STATEMENTS:
         raise ConfigurationError(
-            f"{address.scheme}://: batch_statements={statements}. Expected {LEAST_STATEMENTS} or more: a header, its anchor and one row"
+            f"{address.scheme}://: batch_statements={statements}. Expected {_LEAST_STATEMENTS} or more: a header, its anchor and one row"
         )
     settings = CassandraSettings(
         nodes=address.hosts(_PORT) or (("localhost", _PORT),),

@@ -17,10 +17,10 @@ from sqe_chain.errors import START_OVER, ChainError, ConfigurationError, StoreIn
 _ROW_OVERHEAD: Final = 10_000
 """Flow, stage and the lengths of a row's columns."""
 
-APPLICATION_ID: Final = 0x73716563
+_APPLICATION_ID: Final = 0x73716563
 """``PRAGMA application_id`` of our files: "sqec"."""
 
-SCHEMA_VERSION: Final = 1
+_SCHEMA_VERSION: Final = 1
 """``PRAGMA user_version`` of our files."""
 
 SCHEMA: Final = """
@@ -239,15 +239,15 @@ def _prepare(connection: sqlite3.Connection, path: str, timeout_s: float) -> Non
         # Look again under the lock: another process may have made the tables since.
         if _versions(connection) == (0, 0, 0):
             _make_tables(connection)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
         connection.execute("COMMIT")
         version, application, tables = _versions(connection)
-    if application != APPLICATION_ID:
+    if application != _APPLICATION_ID:
         raise ConfigurationError(f"sqlite://{path} is the database of another program; name another file")
-    if version != SCHEMA_VERSION:
+    if version != _SCHEMA_VERSION:
         raise ConfigurationError(
-            f"sqlite://{path} has schema {version}, this sqe-chain needs {SCHEMA_VERSION}: use the version of sqe-chain that wrote it"
+            f"sqlite://{path} has schema {version}, this sqe-chain needs {_SCHEMA_VERSION}: use the version of sqe-chain that wrote it"
         )
     mode = _journal_mode_wal(connection, timeout_s)
     if mode != "wal":

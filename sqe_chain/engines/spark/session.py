@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from sqe_chain.engines.java import ClassArchive
 from sqe_chain.errors import ConfigurationError, EngineLost
 
-LEAST_SPARK = 4, 1
+_LEAST_SPARK = 4, 1
 """`DataFrame.repartitionById` came with Spark 4.1."""
 
 LOCAL = MappingProxyType(
@@ -262,9 +262,9 @@ def check_version(version: str) -> None:
         ConfigurationError: it is.
     """
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
-    if numbers < LEAST_SPARK:
+    if numbers < _LEAST_SPARK:
         raise ConfigurationError(
-            f"Spark {version} is too old, {'.'.join(map(str, LEAST_SPARK))} is needed: pip install 'sqe-chain[spark]', and "
+            f"Spark {version} is too old, {'.'.join(map(str, _LEAST_SPARK))} is needed: pip install 'sqe-chain[spark]', and "
             "the same version on the cluster"
         )
 

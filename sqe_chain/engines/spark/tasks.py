@@ -112,7 +112,7 @@ def small(work: Work, batches: Batches) -> Batches:
         text = context and context.getLocalProperty(ARGUMENTS)
         if not text:
             raise ChainError(f"the job of a small batch has come without its local property {ARGUMENTS!r}")
-        do, job, portions = unpack_arguments(text)
+        do, job, portions = _unpack_arguments(text)
         return do(replace(work, job=job), portions)
 
     return _single(run, work)
@@ -123,7 +123,7 @@ def pack_arguments(do: SmallTask, job: Job, portions: Sequence[Portion]) -> str:
     return b64encode(pickle.dumps((do, job, portions))).decode("ascii")
 
 
-def unpack_arguments(text: str) -> tuple[SmallTask, Job, Sequence[Portion]]:
+def _unpack_arguments(text: str) -> tuple[SmallTask, Job, Sequence[Portion]]:
     """What `pack_arguments` was given."""
     arguments: tuple[SmallTask, Job, Sequence[Portion]] = pickle.loads(b64decode(text))  # noqa: S301 - made by the driver
     return arguments

@@ -20,7 +20,7 @@ from sqe_chain.task.results import Job, Portion, Report, spread
 _NOTHING_WRITTEN: Final = 1 << 30
 """In place of a level, before any changed states are written."""
 
-Assigned = list[list[Portion]]
+_Assigned = list[list[Portion]]
 """The portions of each task of one worker."""
 
 
@@ -130,9 +130,9 @@ class WorkersEngine:
         self._generation = team.generation
         return report
 
-    def _assign(self, job: Job, portions: Sequence[Portion]) -> list[Assigned]:
+    def _assign(self, job: Job, portions: Sequence[Portion]) -> list[_Assigned]:
         """The tasks of each worker. What is new goes to the one that has the least."""
-        shares: list[Assigned] = [[] for _ in range(self._team.size)]
+        shares: list[_Assigned] = [[] for _ in range(self._team.size)]
         for task in spread(job, portions):
             read = task[0].read
             place: Hashable = read.partition if job.in_place else (read.topic, read.partition)

@@ -25,7 +25,7 @@ app = typer.Typer(
     no_args_is_help=True, help="Real Kafka, Redis and Cassandra on this machine, for development."
 )
 
-DirOption = Annotated[
+_DirOption = Annotated[
     Path | None,
     typer.Option(
         "--dir",
@@ -41,7 +41,7 @@ _MOST_PORT = 65_535
 @command
 def dev_up(
     *,
-    directory: DirOption = None,
+    directory: _DirOption = None,
     cassandra: Annotated[bool, Option("Also start Cassandra, with the tables of a store.")] = False,
     port: Annotated[
         list[str] | None,
@@ -70,7 +70,7 @@ def dev_up(
 
 @app.command("status")
 @command
-def dev_status(*, directory: DirOption = None, json: JsonOption = False) -> None:
+def dev_status(*, directory: _DirOption = None, json: JsonOption = False) -> None:
     """Show the servers that were started, and whether they are running."""
     _show(status(directory), as_json=json)
 
@@ -79,7 +79,7 @@ def dev_status(*, directory: DirOption = None, json: JsonOption = False) -> None
 @command
 def dev_down(
     *,
-    directory: DirOption = None,
+    directory: _DirOption = None,
     delete: Annotated[
         bool, Option("Also delete all data: topics, offsets, states, tables and addresses.")
     ] = False,

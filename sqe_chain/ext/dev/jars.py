@@ -14,7 +14,7 @@ from sqe_chain.wings import needed
 
 KAFKA_VERSION = "4.1.0"
 SLF4J_VERSION = "1.7.36"  # the version of the API in Kafka's jars
-CASSANDRA_VERSION = "5.0.9"
+_CASSANDRA_VERSION = "5.0.9"
 
 Report = Callable[[str], None]
 """Takes one line of progress."""
@@ -80,9 +80,9 @@ KAFKA = Jars(
 )
 CASSANDRA = Jars(
     name="Cassandra",
-    version=CASSANDRA_VERSION,
-    dependencies=(("org.apache.cassandra", "cassandra-all", CASSANDRA_VERSION),),
-    main=f"cassandra-all-{CASSANDRA_VERSION}.jar",
+    version=_CASSANDRA_VERSION,
+    dependencies=(("org.apache.cassandra", "cassandra-all", _CASSANDRA_VERSION),),
+    main=f"cassandra-all-{_CASSANDRA_VERSION}.jar",
     megabytes=62,
     steps=200,
 )

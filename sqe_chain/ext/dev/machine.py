@@ -65,7 +65,7 @@ class DevMachine:
         return json.dumps({"directory": str(self.directory), **servers}, indent=2)
 
 
-def default_directory() -> Path:
+def _default_directory() -> Path:
     """The default directory of `up`: `sqe-chain/dev` in the user's state directory."""
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser().absolute() / "sqe-chain" / "dev"
@@ -84,7 +84,7 @@ def up(
 
     Args:
         kinds: some of `KINDS`.
-        directory: for data and the list of servers; None: `default_directory()`.
+        directory: for data and the list of servers; None: `_default_directory()`.
         kafka_port: fixed port; a running server must have it. None: the previous one if it is free, else any free one.
         redis_port: the same for Redis.
         cassandra_port: the same for Cassandra.
@@ -115,7 +115,7 @@ def status(directory: Path | str | None = None) -> DevMachine:
     """The servers started in this directory, and whether they are still running.
 
     Args:
-        directory: None: `default_directory()`.
+        directory: None: `_default_directory()`.
 
     Raises:
         ConfigurationError: the list of servers cannot be read.
@@ -129,7 +129,7 @@ def down(directory: Path | str | None = None, *, grace_s: float = 20, delete: bo
     Only processes that `up` started are stopped, never later ones with the same pid.
 
     Args:
-        directory: None: `default_directory()`.
+        directory: None: `_default_directory()`.
         grace_s: seconds that each server has to end by itself.
         delete: delete the data, too: the next `up` begins with empty servers.
 
@@ -195,7 +195,7 @@ def _port(wanted: int | None, before: DevServer | None) -> int | None:
 
 
 def _path(directory: Path | str | None) -> Path:
-    path = default_directory() if directory is None else Path(directory).expanduser().absolute()
+    path = _default_directory() if directory is None else Path(directory).expanduser().absolute()
     try:
         path.stat()
     except FileNotFoundError:

@@ -58,7 +58,7 @@ class _Discarding(Writer):
 class _DryMember(Membership):
     """A member of no group."""
 
-    def __init__(self, log: DryLog, group: str) -> None:
+    def __init__(self, log: _DryLog, group: str) -> None:
         self._log, self._group = log, group
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
@@ -71,7 +71,7 @@ class _DryMember(Membership):
         """It has not joined."""
 
 
-class DryLog:
+class _DryLog:
     """A log whose commits stay here, which joins no group, and whose writers publish nothing; everything else is the log's own.
 
     Args:
@@ -105,7 +105,7 @@ class DryLog:
         return _Discarding()
 
 
-class DryStore:
+class _DryStore:
     """A store whose writes stay here; what was not written here is the store's own.
 
     Args:
@@ -221,7 +221,7 @@ class _Impatient:
         return True
 
 
-class DrySink:
+class _DrySink:
     """A table that is looked at and not claimed, and takes no rows.
 
     Args:
@@ -251,7 +251,7 @@ class DrySink:
         return 0, flush.known or b""
 
 
-def start_dry(
+def _start_dry(
     flow: CompiledFlow, log: Log, stores: Mapping[str, StateStore], now_ms: Callable[[], int]
 ) -> None:
     """Do what a start does before its first batch, and read a record of each input topic.
@@ -268,9 +268,9 @@ def start_dry(
     Raises:
         ChainError: what the start would end with, or wait for.
     """
-    dry_log: Any = DryLog(log)
-    dry_stores: dict[str, Any] = {name: DryStore(store) for name, store in stores.items()}
-    ports = Ports(dry_log, dry_stores, DrySink)
+    dry_log: Any = _DryLog(log)
+    dry_stores: dict[str, Any] = {name: _DryStore(store) for name, store in stores.items()}
+    ports = Ports(dry_log, dry_stores, _DrySink)
     settings = Settings(allow_weak_durability=True)
     env = Environment(
         flow=flow,
@@ -282,10 +282,10 @@ def start_dry(
         settings=settings.asking(takeover=True),
     )
     service_of(env).start()
-    read_one_of_each(log, flow.input_topics)
+    _read_one_of_each(log, flow.input_topics)
 
 
-def read_one_of_each(log: Log, topics: Collection[str]) -> None:
+def _read_one_of_each(log: Log, topics: Collection[str]) -> None:
     """Read the newest record of each topic: the rights to all records of a topic are the same.
 
     Raises:
@@ -321,9 +321,9 @@ def refused_start(
 
     Args:
         facts: of the flow.
-        log: see `start_dry`; None: the flow has no inputs.
-        stores: see `start_dry`.
-        now_ms: see `start_dry`.
+        log: see `_start_dry`; None: the flow has no inputs.
+        stores: see `_start_dry`.
+        now_ms: see `_start_dry`.
         wait: waits for some milliseconds, before the next attempt.
     """
     flow, where = facts.flow, f"flow {facts.flow.name}"
@@ -348,7 +348,7 @@ def refused_start(
             wait(_WAIT_MS)
         before = _moving_parts(flow, log, stores)
         try:
-            start_dry(flow, log, stores, now_ms)
+            _start_dry(flow, log, stores, now_ms)
         except ChainError as error:
             still = _moving_parts(flow, log, stores) == before
             if still and not (facts.alive and isinstance(error, _OF_A_BATCH)):

@@ -46,7 +46,7 @@ class ListsMembers(Protocol):
         """
 
 
-LONGEST_BEAT_MS = 3_000
+_LONGEST_BEAT_MS = 3_000
 """A heartbeat that has not moved for this time has stopped."""
 
 
@@ -219,7 +219,7 @@ class Gathering:
         home, beats = home_store.home(flow.name)
         alive = False
         if home is not None and home.run_id:
-            self.wait(LONGEST_BEAT_MS)
+            self.wait(_LONGEST_BEAT_MS)
             before, (home, beats) = (home, beats), home_store.home(flow.name)
             alive = before != (home, beats)
         plan = None if home is None else read_plan(home_store, flow.name, home.number)

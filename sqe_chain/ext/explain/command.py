@@ -41,7 +41,7 @@ from sqe_chain.runtime.durations import duration_ms
 from sqe_chain.runtime.launching import Prepared
 from sqe_chain.runtime.states import stage_named
 
-SinceOption = Annotated[
+_SinceOption = Annotated[
     Path | None,
     Option("Trust the states of this file of `sqe-chain export`, and read only what came after it.", "FILE"),
 ]
@@ -59,7 +59,7 @@ def trace_key(
     form: Annotated[
         Literal["text", "json", "html"], Option("How the trace is shown.", "text|json|html", name="format")
     ] = "text",
-    since: SinceOption = None,
+    since: _SinceOption = None,
 ) -> None:
     """Show which records made the state of a key, and compare it with the stored state.
 
@@ -141,7 +141,7 @@ class Sampling:
         str | None, Option("Audit again after this time, until SIGTERM or Ctrl-C.", "DURATION")
     ] = None
     rate: Annotated[int | None, Option("Read at most this many records a second.", "N", least=1)] = None
-    since: SinceOption = None
+    since: _SinceOption = None
     seed: Annotated[int | None, Option("Draw the same keys each time.", "N", least=0)] = None
     metrics_port: Annotated[
         int | None,

@@ -143,7 +143,7 @@ class RecordingKind(StageKind):
         return self.inner.sink
 
     def start(self, task: StageTask) -> StageWork:
-        return RecordingWork(self, self.inner.start(task), task)
+        return _RecordingWork(self, self.inner.start(task), task)
 
     def states_in(self, row: bytes, content: bytes) -> Iterable[StoredState]:
         return self.inner.states_in(row, content)
@@ -152,7 +152,7 @@ class RecordingKind(StageKind):
         return self.inner.shown_in(row, content)
 
 
-class RecordingWork(StageWork):
+class _RecordingWork(StageWork):
     """The work of a `RecordingKind`."""
 
     def __init__(self, kind: RecordingKind, inner: StageWork, task: StageTask) -> None:

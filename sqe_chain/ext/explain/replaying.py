@@ -37,7 +37,7 @@ from sqe_chain.task.results import Job, Portion, Report
 _READING = frozenset({"describe", "topic_ids", "bounds", "read", "read_all", "offsets_at", "committed"})
 
 
-class ReadOnlyLog:
+class _ReadOnlyLog:
     """A log whose topics and offsets nobody changes."""
 
     def __init__(self, log: Log) -> None:
@@ -50,7 +50,7 @@ class ReadOnlyLog:
         return getattr(self._log, name)
 
 
-class RecordingEngine(InProcessEngine):
+class _RecordingEngine(InProcessEngine):
     """Starts a new record with each attempt at a batch."""
 
     recorder: Recorder
@@ -147,16 +147,16 @@ class Replay:
                 "replay it in the order of its topics. See what is parked with `sqe-chain failed list`"
             )
         name = f"{flow.name}.replay"
-        nodes = tuple(change(self._recording(node)) for node in nodes_to_replay(flow))
+        nodes = tuple(change(self._recording(node)) for node in _nodes_to_replay(flow))
         self._flow = traced = replace(flow, nodes=nodes, poison=_without_output(flow)).renamed(name)
-        log = cast("Log", ReadOnlyLog(env.ports.log))
+        log = cast("Log", _ReadOnlyLog(env.ports.log))
         unique = token_hex(8)
         self._stores = stores = {store: MemoryStore(f"{name}-{unique}-{store}") for store in env.ports.stores}
         spec = self._begin(traced)
         if self.before is not None and self.missing:
             return  # what comes after them would be folded into states that lack them
         ports = Ports(log, stores)
-        engine = RecordingEngine(traced, log, ports.store)
+        engine = _RecordingEngine(traced, log, ports.store)
         engine.recorder = self.recorder
         second = Environment(
             flow=traced,
@@ -267,7 +267,7 @@ class Replay:
         return Refold(number, starts, until, sections)
 
 
-def nodes_to_replay(flow: CompiledFlow) -> list[Node]:
+def _nodes_to_replay(flow: CompiledFlow) -> list[Node]:
     """The nodes without those that only publish what `changes()` gives.
 
     All others stay, for an input that fails anywhere counts nowhere. What `changes()` gives depends on how records were

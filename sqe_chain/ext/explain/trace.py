@@ -36,7 +36,7 @@ _ATTEMPTS, _PAUSE_S = 20, 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class IgnoredReplay:
+class _IgnoredReplay:
     """A record that the flow ignored: it repeats the original, which was counted."""
 
     place: Place
@@ -77,7 +77,7 @@ class Trace:
     stored: StoredValues
     replayed: tuple[StoredState, ...]
     contributions: tuple[Contribution, ...]
-    replays: tuple[IgnoredReplay, ...]
+    replays: tuple[_IgnoredReplay, ...]
     missing: tuple[Missing, ...]
     before: Plan | None = None
     trusted: tuple[StoredState, ...] = ()
@@ -364,7 +364,7 @@ def _replays_of(
     contributions: Sequence[Contribution],
     begun: Mapping[TopicPartition, int],
     missing: Sequence[Missing],
-) -> Iterator[IgnoredReplay]:
+) -> Iterator[_IgnoredReplay]:
     """Records of the same partitions that repeat a record which was counted."""
     by_position = {(unit.lane, unit.position): unit.place for unit in contributions}
     partitions = {unit.place[:2] for unit in contributions}
@@ -378,7 +378,7 @@ def _replays_of(
         for place, lane, position in positions(env, span):
             original = by_position.get((lane, position))
             if original is not None and original != place:
-                yield IgnoredReplay(place, original)
+                yield _IgnoredReplay(place, original)
 
 
 def positions(env: Environment, span: Range) -> Iterator[tuple[Place, int, bytes]]:

@@ -84,7 +84,7 @@ _NO_TIME: Final = (0, -1)
 
 
 @dataclass(slots=True)  # not frozen: one is made for each row
-class FileRecord:
+class _FileRecord:
     """A row as a record; a `sqe_chain.ports.Message`. It has no key, no headers and no time."""
 
     name: str  # topic of its file
@@ -210,7 +210,7 @@ class FilesLog(Log):
         rows, block = self._rows(read_range.topic), list[Message]()
         values = rows.values(read_range.start, read_range.stop)
         for offset, value in enumerate(values, read_range.start):
-            block.append(FileRecord(read_range.topic, offset, value))
+            block.append(_FileRecord(read_range.topic, offset, value))
             if len(block) == _BLOCK:
                 yield block
                 block = []

@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def in_microseconds(schema: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
+def _in_microseconds(schema: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
     """The schema with microseconds for nanoseconds."""
     return pa.schema([field.with_type(_without_ns(field.type, numbers=False)) for field in schema])
 
 
-def in_numbers(schema: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
-    """The schema with plain integers for times of nanoseconds; `spelled` takes them."""
+def _in_numbers(schema: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """The schema with plain integers for times of nanoseconds; `_spelled` takes them."""
     return pa.schema([field.with_type(_without_ns(field.type, numbers=True)) for field in schema])
 
 
-def is_unsayable(kind: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
+def _is_unsayable(kind: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
     """Whether there are times of a zone with a name, whose offset may have had seconds once; or floats as keys, so NaN twice."""
     if pa.types.is_timestamp(kind):
         return kind.tz not in (None, "UTC") and kind.tz[0] not in "+-"
     if pa.types.is_map(kind) and pa.types.is_floating(kind.key_type):
         return True
-    return any(map(is_unsayable, _within(kind)))
+    return any(map(_is_unsayable, _within(kind)))
 
 
 def _within(kind: Any) -> list[Any]:  # noqa: ANN401 - pyarrow has no types
@@ -48,7 +48,7 @@ def _within(kind: Any) -> list[Any]:  # noqa: ANN401 - pyarrow has no types
     return [kind.field(number).type for number in range(kind.num_fields)]
 
 
-def sayable(value: Any) -> Any:  # noqa: ANN401 - any value of Python
+def _sayable(value: Any) -> Any:  # noqa: ANN401 - any value of Python
     """A value in which times whose offset has seconds, for which ISO 8601 has no form, are in UTC.
 
     Raises:
@@ -58,11 +58,11 @@ def sayable(value: Any) -> Any:  # noqa: ANN401 - any value of Python
         offset = value.utcoffset()
         return value.astimezone(UTC) if offset is not None and offset.seconds % 60 else value
     if isinstance(value, dict):
-        return map_of([sayable(name) for name in value], [sayable(item) for item in value.values()])
-    return [sayable(item) for item in value] if isinstance(value, list) else value
+        return map_of([_sayable(name) for name in value], [_sayable(item) for item in value.values()])
+    return [_sayable(item) for item in value] if isinstance(value, list) else value
 
 
-def spelled(kind: Any, value: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
+def _spelled(kind: Any, value: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
     """A value of a type of Arrow whose nanoseconds are plain integers: text for those that are no whole microseconds."""
     if value is None:
         return None
@@ -71,12 +71,12 @@ def spelled(kind: Any, value: Any) -> Any:  # noqa: ANN401 - pyarrow has no type
     if pa.types.is_map(kind):
         key, item = _within(kind)
         return map_of(
-            [spelled(key, name) for name in value], [spelled(item, content) for content in value.values()]
+            [_spelled(key, name) for name in value], [_spelled(item, content) for content in value.values()]
         )
     if isinstance(value, Mapping):
-        return {field.name: spelled(field.type, value[field.name]) for field in kind}
+        return {field.name: _spelled(field.type, value[field.name]) for field in kind}
     if isinstance(value, list):
-        return [spelled(kind.value_type, item) for item in value]
+        return [_spelled(kind.value_type, item) for item in value]
     return value
 
 
@@ -94,7 +94,7 @@ def _time(kind: Any, value: int) -> Any:  # noqa: ANN401 - pyarrow has no types
     if kind.tz is None:
         moment = moment.replace(tzinfo=None)
     else:
-        moment = sayable(moment.astimezone(pa.scalar(0, kind).as_py().tzinfo))
+        moment = _sayable(moment.astimezone(pa.scalar(0, kind).as_py().tzinfo))
     if not rest:
         return moment
     text = moment.isoformat(timespec="microseconds")
@@ -165,7 +165,7 @@ class ParquetRows:
                 page_checksum_verification=True,
             )
             schema = self._parquet.schema_arrow
-            self._schema, self._numbers = in_microseconds(schema), in_numbers(schema)
+            self._schema, self._numbers = _in_microseconds(schema), _in_numbers(schema)
             self._kind = pa.struct(list(schema))
         except _ERRORS as error:
             raise self._unreadable("no Parquet, or cut off", error) from error
@@ -175,7 +175,7 @@ class ParquetRows:
                 f"{path}: it has several columns named {', '.join(map(repr, twice))}, and a row can keep one. Write it with another name "
                 "for each"
             )
-        self._unsayable = is_unsayable(self._kind)
+        self._unsayable = _is_unsayable(self._kind)
         groups = [
             self._parquet.metadata.row_group(number).num_rows
             for number in range(self._parquet.num_row_groups)
@@ -233,9 +233,9 @@ class ParquetRows:
                 part = part.cast(self._schema)
         except pa.ArrowInvalid:  # there are nanoseconds
             numbers = part.cast(self._numbers).to_pylist(maps_as_pydicts="strict")
-            return [spelled(self._kind, row) for row in numbers]
+            return [_spelled(self._kind, row) for row in numbers]
         rows: list[dict[str, Any]] = part.to_pylist(maps_as_pydicts="strict")
-        return [sayable(row) for row in rows] if self._unsayable else rows
+        return [_sayable(row) for row in rows] if self._unsayable else rows
 
     def _unreadable(self, what: str, error: BaseException) -> UnreadableFile | ChangedFile:
         if self._file.failure is not None:

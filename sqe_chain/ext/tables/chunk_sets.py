@@ -31,7 +31,7 @@ Blocks = list[tuple[int, dict[str, tuple[Plain, Plain]]]]
 """The blocks of a chunk: number of rows, and smallest and largest value of each column; a single block has no bounds."""
 
 
-class Blob(NamedTuple):
+class _Blob(NamedTuple):
     """A column of a block."""
 
     column: str  # its name
@@ -44,7 +44,7 @@ class PackedChunk(NamedTuple):
 
     info: ChunkInfo  # what is known of it, without what is too long to be known
     blocks: Blocks  # its blocks
-    blobs: list[Blob]  # all columns of all blocks
+    blobs: list[_Blob]  # all columns of all blocks
 
 
 def files_of(flushed: Flushed, rows_of_a_file: int = ROWS_OF_A_FILE) -> list[TableFile]:
@@ -72,17 +72,17 @@ def unpacked(file: TableFile) -> Iterator[PackedChunk]:
     for chunk, (blocks, blobs) in zip(file.chunks, json.loads(bytes(file.data[8:at])), strict=True):
         unpacked_blobs = []
         for column, block, length in blobs:
-            unpacked_blobs.append(Blob(column, block, bytes(file.data[at : at + length])))
+            unpacked_blobs.append(_Blob(column, block, bytes(file.data[at : at + length])))
             at += length
         yield PackedChunk(_shortened(chunk), blocks, unpacked_blobs)
 
 
-def _cut(rows: Any) -> tuple[Blocks, list[Blob]]:  # noqa: ANN401 - an Arrow table
+def _cut(rows: Any) -> tuple[Blocks, list[_Blob]]:  # noqa: ANN401 - an Arrow table
     """The rows of a chunk as blocks and blobs."""
     (whole,) = rows.combine_chunks().to_batches()
     ends = [*range(0, whole.num_rows, BLOCK_ROWS), whole.num_rows]
     several = len(ends) > 2  # noqa: PLR2004 - one block begins and ends
-    blocks, blobs = Blocks(), list[Blob]()
+    blocks, blobs = Blocks(), list[_Blob]()
     for number, (start, stop) in enumerate(pairwise(ends)):
         block = whole.slice(start, stop - start)
         bounds = {}
@@ -90,7 +90,7 @@ def _cut(rows: Any) -> tuple[Blocks, list[Blob]]:  # noqa: ANN401 - an Arrow tab
             known = bounds_of(cells) if several else None
             if known is not None and _short(*known):
                 bounds[name] = known
-            blobs.append(Blob(name, number, encoded(name, cells)))
+            blobs.append(_Blob(name, number, encoded(name, cells)))
         blocks.append((stop - start, bounds))
     return blocks, blobs
 

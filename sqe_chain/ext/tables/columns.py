@@ -44,9 +44,9 @@ _NO_KEYS: Final = ("float", "decimal", "list")
 _DECIMAL: Final = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
 _LIST: Final = re.compile(r"list<(.+)>")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,119}")
-RESERVED: Final = "_sqe_"
+_RESERVED: Final = "_sqe_"
 """Columns of these names are the framework's own."""
-MAX_DIGITS: Final = 38
+_MAX_DIGITS: Final = 38
 _TYPES: Final = (
     "bool, int32, int64, float32, float64, string, binary, timestamp, date, decimal(P,S) or list<…> of one"
 )
@@ -62,7 +62,7 @@ def cells_of(type_name: object) -> Cells | None:
         return ListColumn(item, name="element") if isinstance(item, ScalarColumn) else None
     if digits := _DECIMAL.fullmatch(type_name):
         precision, scale = int(digits[1]), int(digits[2])
-        possible = 1 <= precision <= MAX_DIGITS and scale <= precision
+        possible = 1 <= precision <= _MAX_DIGITS and scale <= precision
         return ScalarColumn(pa.decimal128(precision, scale), Decimal) if possible else None
     return _CELLS.get(type_name)
 
@@ -95,9 +95,13 @@ class Column:
 
     def __post_init__(self) -> None:
         """Check both. Raises FlowError."""
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name) or self.name.startswith(RESERVED):
+        if (
+            not isinstance(self.name, str)
+            or not _NAME.fullmatch(self.name)
+            or self.name.startswith(_RESERVED)
+        ):
             raise FlowError(
-                f"column {self.name!r}: letters, digits and '_', not beginning with a digit or {RESERVED!r}"
+                f"column {self.name!r}: letters, digits and '_', not beginning with a digit or {_RESERVED!r}"
             )
         if cells_of(self.type) is None:
             raise FlowError(f"column {self.name!r}: type {self.type!r}; one of {_TYPES}")

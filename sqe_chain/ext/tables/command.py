@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Tables that flows write: show, compact, vacuum.")
 
-AddressArgument = Annotated[
+_AddressArgument = Annotated[
     str,
     typer.Argument(
         metavar="ADDRESS",
         help="Directory or URL of one table: what ingest was given as at, then / and its name.",
     ),
 ]
-OptionsOption = Annotated[
+_OptionsOption = Annotated[
     list[str] | None,
     Option("For delta-rs: logins and settings of an object store. Repeatable.", "NAME=VALUE"),
 ]
@@ -35,7 +35,7 @@ OptionsOption = Annotated[
 
 @app.command("show")
 @command
-def show(address: AddressArgument, *, option: OptionsOption = None, json: JsonOption = False) -> None:
+def show(address: _AddressArgument, *, option: _OptionsOption = None, json: JsonOption = False) -> None:
     """Show what a table is: who writes it, its columns and keys, files, rows and bytes. Reads no rows."""
     table = _opened(address, option).describe()
     total = table.total
@@ -59,9 +59,9 @@ def show(address: AddressArgument, *, option: OptionsOption = None, json: JsonOp
 @app.command("compact")
 @command
 def compact(
-    address: AddressArgument,
+    address: _AddressArgument,
     *,
-    option: OptionsOption = None,
+    option: _OptionsOption = None,
     json: JsonOption = False,
 ) -> None:
     """Merge the files of each state partition, and drop replaced rows. Readers and writers go on meanwhile.
@@ -80,9 +80,9 @@ def compact(
 @app.command("vacuum")
 @command
 def vacuum(
-    address: AddressArgument,
+    address: _AddressArgument,
     *,
-    option: OptionsOption = None,
+    option: _OptionsOption = None,
     retain_hours: Annotated[
         int,
         Option("Keep what versions of the last hours need: longer than any reader takes.", "HOURS", least=1),

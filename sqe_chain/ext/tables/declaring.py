@@ -59,7 +59,7 @@ def declare_table(  # noqa: PLR0913, D417 - the arguments of `Stream.ingest`; a 
             check_callable(f"of of column {column.name!r}", column.of, where)
     name = f"{table}.v{version}" if version else table
     try:
-        address = address_of(name, at)
+        address = _address_of(name, at)
     except ValueError as error:
         raise FlowError(without_secrets(f"{where}: at={at!r}; {error}")) from None
     kind = IngestKind(
@@ -89,7 +89,7 @@ def _check_shapes(columns: object, payload: object, options: object, where: str)
         raise FlowError(f"{where}: options={names}; texts by their names")
 
 
-def address_of(table: str, at: str | os.PathLike[str] | None) -> str:
+def _address_of(table: str, at: str | os.PathLike[str] | None) -> str:
     """Where a table lives: an absolute path, or a URL. Raises ValueError: see `text_of`."""
     place = text_of(at if at is not None else os.environ.get(TABLES) or "tables")
     if "://" not in place:

@@ -108,7 +108,7 @@ def _has_infinity(path: Path) -> bool:
 
 MARK: Final = "sqe-chain"
 """In the commits of this library."""
-HARMLESS: Final = frozenset({"VACUUM START", "VACUUM END"})
+_HARMLESS: Final = frozenset({"VACUUM START", "VACUUM END"})
 """Operations of other programs that change no rows."""
 
 
@@ -190,7 +190,7 @@ class DeltaSnapshot(Snapshot):
         restored = self.version
         for commit in commits:
             ours, undone = MARK in commit, commit["version"] > restored
-            if (ours and not undone) or commit.get("operation") in HARMLESS:
+            if (ours and not undone) or commit.get("operation") in _HARMLESS:
                 continue
             if ours:
                 return _in_words(restore)

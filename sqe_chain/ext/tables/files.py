@@ -110,13 +110,13 @@ def file_of(rows: Any, chunks: Sequence[ChunkInfo]) -> TableFile:  # noqa: ANN40
         out,
         row_group_size=ROW_GROUP,
         compression="zstd",
-        use_dictionary=repeating(rows),
+        use_dictionary=_repeating(rows),
         write_statistics=_without_nan(rows),
     )
     return TableFile(memoryview(out.getvalue()).cast("B"), rows.num_rows, list(chunks), statistics_of(rows))
 
 
-def repeating(rows: Any) -> list[str]:  # noqa: ANN401 - an Arrow table
+def _repeating(rows: Any) -> list[str]:  # noqa: ANN401 - an Arrow table
     """The columns for which a dictionary is worthwhile, as Parquet names them: values repeat in a sample of the rows.
 
     A dictionary of values that are all different is built, found too large, and thrown away: for each row group.

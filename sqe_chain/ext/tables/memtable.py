@@ -213,7 +213,7 @@ class Memtable:
         One column after the other: new memory costs as much as sorting, and each column reuses that of the one before.
         """
         everything = pa.Table.from_batches(self._blocks, self.schema.arrow)
-        order = order_of(everything, self.schema.keys)
+        order = _order_of(everything, self.schema.keys)
         columns = [column.combine_chunks().take(order) for column in everything.itercolumns()]
         columns.append(pc.add(order.cast(pa.int64(), safe=False), first_sequence))
         return pa.Table.from_arrays(columns, schema=self.schema.in_files)
@@ -247,7 +247,7 @@ class Memtable:
             self._whole += 1
 
 
-def order_of(rows: ArrowTable, keys: Sequence[str]) -> Array:
+def _order_of(rows: ArrowTable, keys: Sequence[str]) -> Array:
     """The order of rows by their keys, without nulls, as row numbers; rows with the same keys stay in their order.
 
     One stable sort for each column, the last key first. Arrow sorts one column much faster than several together. It sorts numbers

@@ -39,12 +39,12 @@ class OverwritingSink(TableSink, ReplacingSink):
         head = heads[flush.part]
         self._check_number(snapshot, flush.part, head, flush.known)
         staged = self._put(flush, files)
-        count = StagedCount.of(flush.known, since).with_files(flush.number, len(staged))
+        count = _StagedCount.of(flush.known, since).with_files(flush.number, len(staged))
         known = known_of(snapshot, head.number, count)
-        return Staged(sum(file.rows for file in files), known, told_of(staged))
+        return Staged(sum(file.rows for file in files), known, _told_of(staged))
 
     def check_staged(self, replacement: Replacement) -> list[str]:
-        return self.storage.absent(staged_files(replacement, self.storage))
+        return self.storage.absent(_staged_files(replacement, self.storage))
 
     def replace(self, replacement: Replacement) -> bytes:
         # One commit removes the old files and adds the staged ones
@@ -55,7 +55,7 @@ class OverwritingSink(TableSink, ReplacingSink):
         if not self._is_there(heads, replacement):
             for part, head in heads.items():
                 self._check_number(snapshot, part, head, replacement.known[part])
-            staged = staged_files(replacement, self.storage)
+            staged = _staged_files(replacement, self.storage)
             absent = self.storage.absent(staged)
             if absent:
                 raise TableInconsistent(
@@ -63,7 +63,7 @@ class OverwritingSink(TableSink, ReplacingSink):
                     f"{len(absent)} of their files are gone or changed, such as {absent[0]}. Another program has deleted them (VACUUM with a "
                     "retention that is shorter than the load has taken?). Nothing was replaced. Restore them"
                 )
-            added, removed = change_of(self.storage, snapshot, self.schema, staged, whole=replacement.whole)
+            added, removed = _change_of(self.storage, snapshot, self.schema, staged, whole=replacement.whole)
             after = dict.fromkeys(heads, head_of(replacement))
             what = f"overwrite by plan {replacement.number}"
             flow, stage = replacement.flow, replacement.stage
@@ -87,7 +87,7 @@ class OverwritingSink(TableSink, ReplacingSink):
         return bool(done)
 
 
-class StagedCount(NamedTuple):
+class _StagedCount(NamedTuple):
     """The staged part of an overwrite in a state partition: a consistency check that no file is missing."""
 
     since: int  # number of the plan that has begun it
@@ -100,22 +100,22 @@ class StagedCount(NamedTuple):
         told = json.loads(known).get("staged") if known is not None else None
         return cls(*told) if told is not None and told[0] == since else cls(since)
 
-    def with_files(self, number: int, files: int) -> StagedCount:
+    def with_files(self, number: int, files: int) -> _StagedCount:
         """With the files of a plan; a plan that is repeated counts once."""
-        return self if number == self.last else StagedCount(self.since, self.files + files, number)
+        return self if number == self.last else _StagedCount(self.since, self.files + files, number)
 
 
-def told_of(files: Sequence[StoredFile]) -> bytes:
+def _told_of(files: Sequence[StoredFile]) -> bytes:
     """Files as the store keeps them."""
     return json.dumps([[file.path, file.size, file.part, file.statistics] for file in files]).encode()
 
 
-def staged_files(replacement: Replacement, where: object) -> list[StoredFile]:
+def _staged_files(replacement: Replacement, where: object) -> list[StoredFile]:
     """All files of an overwrite. Raises TableInconsistent: the store has lost some of them."""
     staged: list[StoredFile] = []
     for part, told in replacement.staged.items():
         own = [StoredFile(*values) for text in told for values in json.loads(text)]
-        count = StagedCount.of(replacement.known[part], replacement.since).files
+        count = _StagedCount.of(replacement.known[part], replacement.since).files
         if len(own) != count:
             raise TableInconsistent(
                 f"{where}, state partition {part}: plan {replacement.since} has begun an overwrite. {count} files were "
@@ -125,7 +125,7 @@ def staged_files(replacement: Replacement, where: object) -> list[StoredFile]:
     return staged
 
 
-def change_of(
+def _change_of(
     storage: Storage, snapshot: Snapshot, schema: TableSchema, staged: Sequence[StoredFile], *, whole: bool
 ) -> tuple[list[StoredFile], list[StoredFile]]:
     """The files that the commit adds, and those that it removes.

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.wings import installed
 
-EXPORTERS: Final = "opentelemetry_traces_exporter"
+_EXPORTERS: Final = "opentelemetry_traces_exporter"
 """Group of entry points: name of an exporter -> its class."""
 _PROTOCOLS: Final = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 """What OTEL_EXPORTER_OTLP_PROTOCOL may be -> name of the exporter."""
@@ -79,11 +79,11 @@ def _exporters() -> Iterator[SpanExporter]:
         if name == "none":
             continue
         name = _otlp() if name == "otlp" else name
-        point = installed(EXPORTERS).get(name)
+        point = installed(_EXPORTERS).get(name)
         if point is None:
             raise ConfigurationError(
                 f"OTEL_TRACES_EXPORTER={named.strip()}: no installed package has the exporter {name!r}. Expected otlp, console, none "
-                f"or one of {', '.join(sorted(installed(EXPORTERS)))}. Install the package of the exporter, or name another one"
+                f"or one of {', '.join(sorted(installed(_EXPORTERS)))}. Install the package of the exporter, or name another one"
             )
         yield point.load()()
 

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from sqe_chain.ports import Log, Output, Writer
 
 
-LOG_HEADER: Final = "sqe-wal-log"
-EPOCH_HEADER: Final = "sqe-wal-epoch"
-SEQUENCE_HEADER: Final = "sqe-wal-sequence"
+_LOG_HEADER: Final = "sqe-wal-log"
+_EPOCH_HEADER: Final = "sqe-wal-epoch"
+_SEQUENCE_HEADER: Final = "sqe-wal-sequence"
 _LONGEST: Final = 20
 
 
@@ -55,19 +55,19 @@ def sequence_of(value: object, context: WithHeaders) -> int | None:
     For `drop_stale(sequence=sequence_of)`.
     """
     del value
-    return _number(context.headers, SEQUENCE_HEADER)
+    return _number(context.headers, _SEQUENCE_HEADER)
 
 
 def epoch_of(value: object, context: WithHeaders) -> int | None:
     """The epoch of a message; None if it has none. For `drop_stale(epoch=epoch_of)`."""
     del value
-    return _number(context.headers, EPOCH_HEADER)
+    return _number(context.headers, _EPOCH_HEADER)
 
 
 def log_of(value: object, context: WithHeaders) -> str | None:
     """The id of the log that a message came from; None if it has none. For `drop_stale(producer=log_of)`."""
     del value
-    content = _last(context.headers, LOG_HEADER)
+    content = _last(context.headers, _LOG_HEADER)
     return None if content is None else content.decode("ascii")
 
 
@@ -76,9 +76,9 @@ def numbered(topic: str, log_id: str, entry: Entry) -> Output:
     record = entry.record
     headers: Headers = [
         *(record.headers or ()),
-        (LOG_HEADER, log_id.encode()),
-        (EPOCH_HEADER, b"%d" % entry.epoch),
-        (SEQUENCE_HEADER, b"%d" % entry.sequence),
+        (_LOG_HEADER, log_id.encode()),
+        (_EPOCH_HEADER, b"%d" % entry.epoch),
+        (_SEQUENCE_HEADER, b"%d" % entry.sequence),
     ]
     return topic, entry.partition, record.key, record.value, headers, record.timestamp_ms
 
@@ -100,8 +100,8 @@ def _last(headers: Headers | None, name: str) -> bytes | None:
     return None
 
 
-BATCH_RECORDS: Final = 5_000
-BATCH_BYTES: Final = 4 * MIB
+_BATCH_RECORDS: Final = 5_000
+_BATCH_BYTES: Final = 4 * MIB
 
 
 class Publisher:
@@ -123,8 +123,8 @@ class Publisher:
         log: WriteAheadLog,
         kafka: Log,
         *,
-        batch_records: int = BATCH_RECORDS,
-        batch_bytes: int = BATCH_BYTES,
+        batch_records: int = _BATCH_RECORDS,
+        batch_bytes: int = _BATCH_BYTES,
     ) -> None:
         self._log, self._kafka = log, kafka
         self._limits = (batch_records, batch_bytes)

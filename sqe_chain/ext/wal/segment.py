@@ -97,7 +97,7 @@ def read_header(files: Files, name: str, log_id: bytes, partitions: int) -> Segm
     size = header_size(partitions)
     content = files.read(name, 0, size)
     if len(content) < size or _CRC.pack(crc32(content[: -_CRC.size])) != content[-_CRC.size :]:
-        raise LogDamaged(f"{files.where}/{name}: its header is damaged. {WAYS_OUT}")
+        raise LogDamaged(f"{files.where}/{name}: its header is damaged. {_WAYS_OUT}")
     magic, owner, epoch, base, *previous, previous_end, count = _HEAD.unpack_from(content)
     if (magic, owner, count) != (MAGIC, log_id, partitions) or name != segment_name(base, epoch):
         raise LogDamaged(
@@ -109,7 +109,7 @@ def read_header(files: Files, name: str, log_id: bytes, partitions: int) -> Segm
     return Segment(name, epoch, base, before, previous_end, tuple(numbers), size, base)
 
 
-WAYS_OUT: Final = (
+_WAYS_OUT: Final = (
     "Restore the file from a copy; or give its records up: move the file away and open the log with accept_loss=True, "
     "which says what is missing and goes on after it"
 )
@@ -174,7 +174,7 @@ def damaged(files: Files, segment: Segment, at: int, what: str) -> LogDamaged:
     """The error for what should not be there."""
     return LogDamaged(
         f"{files.where}/{segment.name}, byte {at:,}: {what}. It was acknowledged, and has changed since: the disk, or another "
-        f"program. {WAYS_OUT}"
+        f"program. {_WAYS_OUT}"
     )
 
 

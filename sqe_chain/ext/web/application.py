@@ -51,8 +51,8 @@ LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 POLL_S: Final = 1.0
 WATCHER_S: Final = 0.02
 """Watchers get news at most so often, times their number: what they cost does not grow with it."""
-QUIET_S: Final = 30.0
-TRACED: Final = 1_000
+_QUIET_S: Final = 30.0
+_TRACED: Final = 1_000
 """Newest records of a trace that the page shows."""
 LONGEST_WAIT_S: Final = 60.0
 _OFFSET: Final = re.compile(
@@ -223,7 +223,7 @@ class Pages:
                         await asyncio.wait([work], timeout=0.25)
                         for read, wanted in _drained(progress):
                             yield event_text("progress", {"read": read, "of": wanted})
-                    yield event_text("result", trace_as_object(work.result(), key, TRACED))
+                    yield event_text("result", trace_as_object(work.result(), key, _TRACED))
                 except ChainError as error:
                     yield event_text("failed", {"error": type(error).__name__, "text": shown(str(error))})
                 finally:
@@ -264,7 +264,7 @@ class Pages:
                         yield f"event: flows\ndata: {seen}\n\n"
                         continue
                     try:
-                        await asyncio.wait_for(news.wait(), QUIET_S)
+                        await asyncio.wait_for(news.wait(), _QUIET_S)
                     except TimeoutError:
                         yield ": still here\n\n"
             finally:

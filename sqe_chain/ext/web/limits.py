@@ -8,8 +8,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-MOST_BODY: Final = 64 << 10
-SECURITY: Final = {
+_MOST_BODY: Final = 64 << 10
+_SECURITY: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -25,7 +25,7 @@ class _TooLarge(Exception):
 
 
 class Bounded:
-    """Refuses bodies of more than 64 KiB, however they come, and adds the headers of `SECURITY`."""
+    """Refuses bodies of more than 64 KiB, however they come, and adds the headers of `_SECURITY`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -41,7 +41,7 @@ class Bounded:
             nonlocal taken
             message = await receive()
             taken += len(message.get("body", b""))
-            if taken > MOST_BODY:
+            if taken > _MOST_BODY:
                 raise _TooLarge
             return message
 
@@ -49,11 +49,13 @@ class Bounded:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
-                MutableHeaders(scope=message).update(SECURITY)
+                MutableHeaders(scope=message).update(_SECURITY)
             await send(message)
 
-        too_large = PlainTextResponse(f"a body has at most {MOST_BODY} bytes\n", 413, {"Connection": "close"})
-        if not length.isdigit() or int(length) > MOST_BODY:
+        too_large = PlainTextResponse(
+            f"a body has at most {_MOST_BODY} bytes\n", 413, {"Connection": "close"}
+        )
+        if not length.isdigit() or int(length) > _MOST_BODY:
             await too_large(scope, receive, secured)
             return
         try:

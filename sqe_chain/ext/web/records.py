@@ -19,7 +19,7 @@ from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
 from sqe_chain.ports.log import shown_place
 from sqe_chain.task.dead_letters import DeadLetter, parse_dead_letter
 
-MOST_VALUE = 64 << 10
+_MOST_VALUE = 64 << 10
 """Bytes of a value that are shown."""
 
 
@@ -60,7 +60,7 @@ class TopicRecords:
         except EnvelopeError as error:
             record["chain"], record["unreadable"] = [], shown(error)
         if self.show_payloads:
-            record["value"] = _beginning(value, MOST_VALUE)
+            record["value"] = _beginning(value, _MOST_VALUE)
         return record
 
     def _messages(self, topic: str, partition: int, begin: int, end: int) -> Iterator[Message]:

@@ -14,7 +14,7 @@ FIRST_LOOK = 10_000
 """Records of each partition that are read when a topic is looked at for the first time."""
 MOST_RECORDS = 20_000
 """Records of each partition that one look reads."""
-MOST_PARTITIONS = 64
+_MOST_PARTITIONS = 64
 MOST_LANES = 100_000
 
 
@@ -33,7 +33,7 @@ class SeenWriter:
 
 
 @dataclass(slots=True)
-class WatchedTopic:
+class _WatchedTopic:
     """What is known of one topic.
 
     Attributes:
@@ -58,7 +58,7 @@ class ReplayWatch:
     """Watches the topics that somebody looks at."""
 
     log: Log
-    _topics: dict[str, WatchedTopic] = field(default_factory=dict)
+    _topics: dict[str, _WatchedTopic] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def look(self, topic: str) -> tuple[dict[str, SeenWriter], int]:
@@ -73,20 +73,20 @@ class ReplayWatch:
         if info is None:
             return {}, 0
         with self._lock:
-            watched = self._topics.setdefault(topic, WatchedTopic(info.topic_id))
+            watched = self._topics.setdefault(topic, _WatchedTopic(info.topic_id))
             if watched.topic_id != info.topic_id:
-                watched = self._topics[topic] = WatchedTopic(info.topic_id)
+                watched = self._topics[topic] = _WatchedTopic(info.topic_id)
             watched.unread = 0
             bounds = self.log.bounds([(info.name, partition) for partition in range(info.partitions)])
             for (_, partition), bound in bounds.items():
-                if partition < MOST_PARTITIONS:
+                if partition < _MOST_PARTITIONS:
                     self._read(info, partition, watched, bound)
                 first = watched.begins.get(partition, bound.stable_end)
                 last = watched.next_offsets.get(partition, bound.stable_end)
                 watched.unread += first + max(0, bound.stable_end - last)
             return dict(watched.writers), watched.unread + watched.unwatched
 
-    def _read(self, info: TopicInfo, partition: int, watched: WatchedTopic, bounds: Bounds) -> None:
+    def _read(self, info: TopicInfo, partition: int, watched: _WatchedTopic, bounds: Bounds) -> None:
         begin = watched.next_offsets.get(partition, bounds.stable_end - FIRST_LOOK)
         begin = max(bounds.begin, begin)
         watched.begins.setdefault(partition, begin)
@@ -97,7 +97,7 @@ class ReplayWatch:
                     self._note(info, partition, message, watched)
         watched.next_offsets[partition] = max(begin, end)
 
-    def _note(self, info: TopicInfo, partition: int, message: Message, watched: WatchedTopic) -> None:
+    def _note(self, info: TopicInfo, partition: int, message: Message, watched: _WatchedTopic) -> None:
         try:
             head = find_head(message.value(), message.headers())
             links = parse_chain(head.chain).links

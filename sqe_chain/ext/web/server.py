@@ -18,9 +18,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from sqe_chain.errors import ConfigurationError
 
 HEADER_TIMEOUT_S: Final = 10.0
-HEADER_BYTES: Final = 16 << 10
+_HEADER_BYTES: Final = 16 << 10
 CONNECTIONS: Final = 1_200
-UNREAD_BYTES: Final = 256 << 10
+_UNREAD_BYTES: Final = 256 << 10
 """How much of a body is taken after the answer, so that clients that send first and read then get it."""
 SLOW_S: Final = 30.0
 """How long a client may take nothing of what is sent to it."""
@@ -35,7 +35,7 @@ class PromptHeaders(H11Protocol):
 
     - no whole request has arrived in `HEADER_TIMEOUT_S` after its beginning or an answer;
     - the client takes nothing of an answer for `SLOW_S`;
-    - it sends more than `UNREAD_BYTES` of a body after the answer;
+    - it sends more than `_UNREAD_BYTES` of a body after the answer;
     - there are too many others.
     """
 
@@ -56,7 +56,7 @@ class PromptHeaders(H11Protocol):
         """Parse what has come; the rest of a body that nobody waits for is read to its bound."""
         answered = self.cycle is not None and self.cycle.response_complete
         self._unread = self._unread + len(data) if answered and self.conn.their_state is h11.SEND_BODY else 0
-        if self._unread > UNREAD_BYTES:
+        if self._unread > _UNREAD_BYTES:
             self._drop()
             return
         super().data_received(data)
@@ -116,7 +116,7 @@ def server_of(application: Any, host: str, port: int) -> uvicorn.Server:  # noqa
         limit_concurrency=most_connections(),
         access_log=False,  # keys are in paths
         log_level="warning",
-        h11_max_incomplete_event_size=HEADER_BYTES,
+        h11_max_incomplete_event_size=_HEADER_BYTES,
         timeout_graceful_shutdown=2,
     )
     return uvicorn.Server(config)

@@ -26,7 +26,7 @@ from sqe_chain.testing.proving.schedule import Fault, FedRecord, PassThrough, Po
 from sqe_chain.testing.proving.watching import Watch, move_tables_to, watch_flow
 from sqe_chain.testing.rehearsal import Rehearsal
 
-HALVES: Final = 2
+_HALVES: Final = 2
 """The inputs are fed in two parts: what is redone in the second meets states of the first."""
 _DAY_MS: Final = 86_400_000
 _MOST_BATCHES: Final = 200
@@ -38,7 +38,7 @@ _READS: Final[Mapping[str, str]] = {
 }
 
 
-class StandingClock(SteppingClock):
+class _StandingClock(SteppingClock):
     """A clock that does not move by itself: what depends on it is equal in all runs. `jump` lets time pass."""
 
     def now_ms(self) -> int:
@@ -51,7 +51,7 @@ class StandingClock(SteppingClock):
 
 
 @dataclass(slots=True)
-class PointScript(FaultScript):
+class _PointScript(FaultScript):
     """A script of faults that notes all points where something could happen.
 
     Attributes:
@@ -170,7 +170,7 @@ class _Run:
         self._schedule = schedule
         self._reference = reference
         bench.clear()
-        self._clock = StandingClock()
+        self._clock = _StandingClock()
         self._most_batches = _MOST_BATCHES + 4 * len(schedule.inputs)
         self._upstream = bench.upstream_rehearsal(schedule)
         self._service = bench.rehearsal(schedule)
@@ -184,7 +184,7 @@ class _Run:
             services.insert(0, ("upstream", self._upstream))
         self._scripts = []
         for name, service in services:
-            script = PointScript(service=name)
+            script = _PointScript(service=name)
             service.script, service.clock = script, self._clock
             script.injected = [
                 self._injected(fault, service) for fault in schedule.faults if fault.service == name
@@ -197,7 +197,7 @@ class _Run:
         begun = watch.made
         watch.unreachable = {begun + 1 + number: self._hear for number in schedule.unreachable}
         try:
-            for half in range(HALVES):
+            for half in range(_HALVES):
                 self._feed(half)
                 if self._upstream is not None:
                     self._work(self._upstream, rewind=half in schedule.rewinds)
@@ -258,7 +258,7 @@ class _Run:
         def act() -> None:
             script = service.script
             self._trial.happened.append(fault.what)
-            if isinstance(script, PointScript):
+            if isinstance(script, _PointScript):
                 self._trial.fired.append(script.points[fault.when][-1].with_fault(fault.what))
             if fault.what == "crash":
                 self._pass_time(service)

@@ -26,12 +26,12 @@ from sqe_chain.flow.nodes import Node, StageNode
 from sqe_chain.testing.proving.contents import Content, content_of, shown
 from sqe_chain.testing.proving.surroundings import surroundings
 
-Sign = Literal[
+_Sign = Literal[
     "called twice", "called again", "changed its argument", "depends on other rows", "other process"
 ]
 """How a function was found out."""
 
-LATER_S: Final = 400 * 86_400 + 26_003
+_LATER_S: Final = 400 * 86_400 + 26_003
 """How much later it is when a function is called for the second time, in seconds: another year, month, day, hour and minute."""
 _FOLDS: Final = frozenset({"fold", "on_timer", "merge"})
 """Functions that change their first argument, the state."""
@@ -56,7 +56,7 @@ class Observation:
     """
 
     number: int
-    sign: Sign
+    sign: _Sign
     arguments: tuple[Any, ...]
     given: str
     first: str
@@ -125,7 +125,7 @@ class Watched:
         return int(self.role in _FOLDS)
 
 
-class WatchedContext(Context):
+class _WatchedContext(Context):
     """A context that notes what is done with it, and does it in the real one, too, if there is one."""
 
     __slots__ = ("_later", "_real", "done")
@@ -199,7 +199,7 @@ class Watch:
         text = _shown_outcome(result, error)
         said = ", ".join(shown(argument) for argument in arguments)
 
-        def observe(sign: Sign, first: str, second: str, changed: tuple[str, ...] = ()) -> None:
+        def observe(sign: _Sign, first: str, second: str, changed: tuple[str, ...] = ()) -> None:
             observation = Observation(watched.number, sign, copies or (), said, first, second, changed)
             self.observations.setdefault(watched.number, observation)
 
@@ -229,12 +229,12 @@ class Watch:
         copies: tuple[Any, ...],
         gave: Content,
         text: str,
-        observe: Callable[[Sign, str, str], None],
+        observe: Callable[[_Sign, str, str], None],
     ) -> None:
         """Call a function again, as if it were later, and whole batches row by row as well."""
         if gave[0] == ("raised", PoisonError.__qualname__):
             return  # perhaps the real context has refused something
-        with travel_a_year():
+        with _travel_a_year():
             result, error, again = _outcome(watched, _with_contexts(_copied(copies), real=False))
         if again != gave:
             observe("called twice", text, _shown_outcome(result, error))
@@ -304,13 +304,13 @@ def _of_user(function: object) -> bool:
     return module not in {"operator", "_operator"} and not module.startswith("sqe_chain.")
 
 
-def travel_a_year() -> AbstractContextManager[object]:
+def _travel_a_year() -> AbstractContextManager[object]:
     """A year later, by every clock of Python for the time of day; nothing changes without time-machine."""
     try:
         import time_machine  # noqa: PLC0415 - an extra
     except ImportError:
         return nullcontext()
-    travel: AbstractContextManager[object] = time_machine.travel(time.time() + LATER_S, tick=True)
+    travel: AbstractContextManager[object] = time_machine.travel(time.time() + _LATER_S, tick=True)
     return travel
 
 
@@ -320,7 +320,7 @@ def _around(watched: Watched) -> dict[str, int]:
 
 def _with_contexts(arguments: Sequence[Any], *, real: bool) -> tuple[Any, ...]:
     return tuple(
-        WatchedContext(argument, real=real) if isinstance(argument, Context) else argument
+        _WatchedContext(argument, real=real) if isinstance(argument, Context) else argument
         for argument in arguments
     )
 
@@ -344,7 +344,7 @@ def _outcome(watched: Watched, arguments: tuple[Any, ...]) -> tuple[Any, Excepti
         error = raised
     gave = ("raised", type(error).__qualname__) if error else content_of(result)
     states = tuple(content_of(state) for state in arguments[: watched.states])
-    done = tuple(tuple(context.done) for context in arguments if isinstance(context, WatchedContext))
+    done = tuple(tuple(context.done) for context in arguments if isinstance(context, _WatchedContext))
     return result, error, (gave, states, done)
 
 
