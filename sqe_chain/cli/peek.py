@@ -87,7 +87,6 @@ def _messages(log: Log, topic: str, partition: int | None, begin: str, limit: in
 
 
 def _range(info: TopicInfo, partition: int, bounds: Bounds, begin: str, limit: int) -> Range:
-    """What to read of a partition; empty when there is nothing."""
     end = bounds.stable_end
     if begin == "earliest":
         start = bounds.begin
@@ -139,7 +138,6 @@ def _as_object(message: Message) -> dict[str, object]:
 
 
 def _fields(of: object, *names: str) -> dict[str, object]:
-    """Some fields for JSON; bytes as hexadecimal digits."""
     values = ((name, getattr(of, name)) for name in names)
     return {name: value.hex() if isinstance(value, bytes) else value for name, value in values}
 

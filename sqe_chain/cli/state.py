@@ -118,7 +118,6 @@ def _show_rows(rows: Rows, *, as_lines: bool) -> None:
 
 
 def _show(node: StageNode, codec: Codec[Any], states: Iterator[StoredState], limit: int) -> None:
-    """A table with one column for each field of the state."""
     whole = Field("state", "other", lambda state: dumps(codec.to_json(state), ensure_ascii=False))
     fields = codec.fields() or (whole,)
     window = ("from", "to", "window") if node.traits.windowed else ()

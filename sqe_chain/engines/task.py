@@ -153,7 +153,9 @@ def publish_blocks(log: Log, portions: Sequence[Portion], blocks: Iterable[Block
                 held.extend(block.records)
                 if block.first or len(held) >= _HELD:
                     write_held()
-                if block.first:
+                if (
+                    block.first
+                ):  # dead-letter records: a reader of an output must not be able to miss the skipped input
                     writer.flush()
             elif isinstance(block, Report):
                 report.add(block)

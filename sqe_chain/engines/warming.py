@@ -92,7 +92,6 @@ def run_made_up_records() -> None:
 
 
 def _run_flow(flow: CompiledFlow, log: Log, portions: Sequence[Portion]) -> None:
-    """Run all levels, and forget the results."""
     store = open_store(f"memory://{_NAME}-{os.getpid()}")
     store.write(flow.name, _NAME, 0, None, Header(1, _NAME, 0, _NAME), ())  # in memory, like everything here
     job = Job(Transition(flow.name, Claim(1, _NAME), 0, _NAME), 0, in_place=True)
@@ -101,7 +100,6 @@ def _run_flow(flow: CompiledFlow, log: Log, portions: Sequence[Portion]) -> None
 
 
 def _made_up_flow() -> CompiledFlow:
-    """Sums by key, and their changes."""
     flow = Flow(_NAME, state_partitions=1)
     sums = flow.source(_NAME, Int64Value).aggregate(_NAME, key=_key, state=Int64Value, fold=_add)
     sums.changes().to(f"{_NAME}.changes", partitions=1)

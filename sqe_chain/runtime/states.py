@@ -384,7 +384,6 @@ def _opened(url: str) -> StateStore:
 
 
 def _declared(where: Location, flow: Flow | CompiledFlow, stage: str) -> Callable[[bytes], Any]:
-    """A decoder of states, for a flow whose declaration is given."""
     node = stage_named(flow.compile(), stage)
     if where.kind not in (node.kind, "") or node.codec is None or not node.traits.states_by_key:
         raise _no_single_state(where.kind or node.kind, flow.name, stage)

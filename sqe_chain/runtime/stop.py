@@ -45,7 +45,7 @@ class Stop:
         """Ask the service to end after the current batch; when superseded, as soon as it notices."""
         self.superseded = self.superseded or superseded
         self.reason = self.reason or reason
-        self.requested = True
+        self.requested = True  # last: who sees it finds the reason
         self._bell.put(None)
 
     def wait(self, seconds: float) -> bool:
@@ -75,8 +75,11 @@ class ServiceClock(Clock):
     def __init__(self, stop: Stop, give_up_ms: int | None = None) -> None:
         self.stop = stop
         self._give_up_ms = give_up_ms
+        # The step that waits for servers now, and when it counts as slow; None: none does, or it was reported.
         self._slow: tuple[str, int] | None = None
+        # Since when nothing has answered; None: brokers and stores are available, as far as is known.
         self._away_since_ms: int | None = None
+        # When the loop moved last; None while it waits. The threads of heartbeat and health only read it.
         self._moved_ms: int | None = self.ticks_ms()
 
     def quiet_ms(self) -> int:

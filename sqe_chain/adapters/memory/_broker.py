@@ -189,7 +189,6 @@ def check_range(wanted: Range, topic: Topic | None) -> None:
 
 
 def _obstacle(wanted: Range, part: Partition, where: str) -> ServiceStopped | None:
-    """Why a range cannot be read; None: it can."""
     if part.begin > wanted.start:
         return LostOffsets(f"{where}: the log now begins at {part.begin}.")
     if part.stable_end() < wanted.stop:

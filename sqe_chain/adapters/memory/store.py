@@ -77,6 +77,7 @@ class _SharedContent:
     """The content of the stores with one name, and its lock."""
 
     def __init__(self) -> None:
+        # Services of a test may be threads of one process, and each call of a store is atomic.
         self._lock = threading.RLock()
         self.content = StoreCopy()
 

@@ -177,7 +177,6 @@ class RedisClient:
             )
 
     def _known(self, answer: Answer) -> Reply:
-        """The reply to WAIT or WAITAOF."""
         if isinstance(answer, ResponseError) and "unknown command" in str(answer):
             raise ConfigurationError(
                 f"{self._settings}: the server does not have WAITAOF, which the option wait_aof_replicas needs: "
@@ -215,6 +214,5 @@ def _value(answer: Answer) -> str | None:
 
 
 def _time_ms(answer: Sequence[bytes]) -> int:
-    """An answer to `TIME` (seconds, microseconds) in milliseconds."""
     seconds, microseconds = map(int, answer)
     return seconds * 1_000 + microseconds // 1_000

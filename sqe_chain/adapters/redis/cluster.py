@@ -175,7 +175,6 @@ class RedisCluster(RedisServers):
 
 
 def _slot(command: Command) -> int:
-    """The slot of a command's first key."""
     key = command[3] if command[0] in {"EVALSHA", "EVAL"} else command[1]
     return key_slot(str(key).encode())
 

@@ -5,7 +5,7 @@ absent. A record is absent when all its fields are.
 
 Redis does not roll back a script when one of its commands fails. So every failure comes before the first write, or is
 that of the first write. A key of another type: the record is read first, and rows are written before it. Memory: Redis
-checks it at a script's first write only. Rights: they are reply_of explicitly, from Redis 7.0. Before that, a user who may
+checks it at a script's first write only. Rights: a script asks for them first, from Redis 7.0. Before that, a user who may
 HSET but not HDEL could leave half an operation behind.
 """
 

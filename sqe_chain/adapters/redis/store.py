@@ -288,7 +288,6 @@ def _header_command(cell: Cell) -> Sequence[Argument]:
 
 
 def _header_of(cell: Cell, values: Sequence[bytes | None]) -> Header | None:
-    """The header in the answer to `_header_command`."""
     return layout.header_of(values[:-1], cell_key(cell, "header"))
 
 

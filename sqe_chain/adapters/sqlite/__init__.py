@@ -170,6 +170,7 @@ class SqliteStore(CheckedStore):
     ) -> Header | None:
         shown = views.shown if views else {}
         with self._file.transaction(write=True) as connection:
+            # Before the rows are written: how many of them are replaced or deleted, to keep count of the states.
             had = sum(_has(connection, cell, key) for key, _ in rows)
             current = _header(connection, cell)
             if current != before:

@@ -96,12 +96,16 @@ class SparkEngine:
             if shipped:
                 ship(self._session)
         self._tuning = tuning
+        # Of the batch that is under way; without one `_job` is None and the others are empty. Level -> its cached tasks, and what
+        # these have returned to the driver.
         self._job: Job | None = None
         self._frames: dict[int, DataFrame] = {}
         self._results: list[TaskResult] = []
+        # Learned: the limit falls when a batch that seemed small was not, and the size of a record is that of the
+        # last batch.
         self._small_records = tuning.small_records
         self._record_bytes = 0.0
-        self._small_frame: DataFrame | None = None
+        self._small_frame: DataFrame | None = None  # one plan for all small batches; see docs/non-obvious.md
 
     def warm_up(self) -> None:
         # As many workers as run at the same time, and the plans of small and of large batches

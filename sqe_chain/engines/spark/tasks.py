@@ -124,7 +124,6 @@ def pack_arguments(do: SmallTask, job: Job, portions: Sequence[Portion]) -> str:
 
 
 def _unpack_arguments(text: str) -> tuple[SmallTask, Job, Sequence[Portion]]:
-    """What `pack_arguments` was given."""
     arguments: tuple[SmallTask, Job, Sequence[Portion]] = pickle.loads(b64decode(text))  # noqa: S301 - made by the driver
     return arguments
 

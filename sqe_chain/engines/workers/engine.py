@@ -45,10 +45,14 @@ class WorkersEngine:
         self._flow = flow
         self._team = team
         self._set_up = partial(Tasks.set_up, setup=Setup.of(flow, log, stores))
+        # Input partition (without a shuffle: number of the partition) -> its worker; an entry never changes.
         self._owners: dict[Hashable, int] = {}
+        # What workers keep; None: nothing. Job and portions are enough to compute it again, and the report is what
+        # must come of that.
         self._batch: tuple[Job, Sequence[Portion], Report] | None = None
+        # The level whose states were written last. Deeper ones are written first, so those above it are not written yet.
         self._written_from = _NOTHING_WRITTEN
-        self._generation = 0
+        self._generation = 0  # of the team, when `_batch` was computed
         team.prepare(self._set_up)
 
     def warm_up(self) -> None:
@@ -123,6 +127,7 @@ class WorkersEngine:
             for_each = [list[Parcel]() for _ in range(team.size)]
             for parcel in parcels:
                 if parcel.level == level:
+                    # By state partition, so that all units of one meet in one worker.
                     for_each[parcel.first[0] % team.size].append(parcel)
             results = team.call([partial(Tasks.fold, level=level, parcels=own) for own in for_each])
             report.add(_sum(done.report for done in results))

@@ -44,6 +44,7 @@ class Done:
     parcels: list[Parcel] = field(default_factory=list)
 
 
+# Files in memory that all workers have open: units go from one worker to another without passing the service.
 class Outboxes:
     """The outboxes of all workers, as descriptors by their numbers. This process writes its own."""
 
