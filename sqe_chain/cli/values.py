@@ -62,7 +62,7 @@ def place_named(text: str) -> tuple[str, int, int]:
 def _offsets_named(option: str, texts: Sequence[str]) -> dict[tuple[str, int], int]:
     """Partition -> offset of several TOPIC[PARTITION]=OFFSET.
 
-    >>> offsets_named("--to", ["robot.raw[0]=17", "robot.raw[2]=0"])
+    >>> _offsets_named("--to", ["robot.raw[0]=17", "robot.raw[2]=0"])
     {('robot.raw', 0): 17, ('robot.raw', 2): 0}
 
     Raises:

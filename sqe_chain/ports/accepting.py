@@ -36,7 +36,7 @@ def _oldest_kept_ms(info: TopicInfo, now_ms: int) -> int:
         info: the topic.
         now_ms: the time now, milliseconds since 1970.
 
-    >>> oldest_kept_ms(TopicInfo("t", b"", 1, retention_ms=604_800_000), now_ms=700_000_000)
+    >>> _oldest_kept_ms(TopicInfo("t", b"", 1, retention_ms=604_800_000), now_ms=700_000_000)
     181600000
     """
     if info.append_time or info.retention_ms < 0:
