@@ -199,6 +199,10 @@ class Package:
             raise MisplacedError(f"{place} is {f'in {files}' if found else 'not in the package'}")
         return found[0]
 
+    def files(self) -> list[Path]:
+        """All source files."""
+        return [*self._texts]
+
     def tree(self, file: Path) -> ast.Module:
         """The tree of a file."""
         if file not in self._trees:

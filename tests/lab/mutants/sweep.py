@@ -38,6 +38,8 @@ _FAST: Final = ("--suite", "fast", "--timeout", "20")
 """A fast test takes no seconds, unless a mutant makes it wait without end."""
 _UNTOUCHED: Final = ("annotation", "returns", "decorator_list")
 _TEXTS: Final = ("__str__", "__repr__")
+_LONGEST: Final = 160
+"""Characters of what a mutant is called."""
 _Place = tuple[object, object, ast.AST, str]
 """Owner of a node, the place in it, the node, and the line that it belongs to."""
 
@@ -48,22 +50,26 @@ def core_files() -> list[Path]:
     return [file for name in CORE for file in files if f"/{file.with_suffix('')}".endswith(f"/{name}")]
 
 
-def made(only: Sequence[str] = (), count: int = 0) -> list[Mutant]:
+def made(
+    only: Sequence[str] = (), count: int = 0, *, draw: int = 0, files: Sequence[Path] = ()
+) -> list[Mutant]:
     """Mutants of the core.
 
     Args:
         only: texts; a file's path, or a mutant's name, must have one of them. All by default.
         count: how many of them, always the same; 0: all.
+        draw: another number gives others.
+        files: instead of those of the core.
     """
     found = [
         one
-        for file in core_files()
+        for file in files or core_files()
         for one in _of_file(file)
         if not only or any(text in str(file) or text in one.name for text in only)
     ]
     found = [one for one in found if one.name not in EQUIVALENT]
     if count:
-        found = sorted(found, key=lambda one: blake2b(one.name.encode()).digest())[:count]
+        found = sorted(found, key=lambda one: blake2b(f"{draw or ''}{one.name}".encode()).digest())[:count]
     return found
 
 
@@ -85,7 +91,7 @@ def _of_file(file: Path) -> Iterator[Mutant]:
         for at, (_, _, node, line) in enumerate(_places(package().find(place)[1])):
             for which, (_, what) in enumerate(_variants(node)):
                 source = f"{what} in `{line}`" if isinstance(node, ast.Constant) else what
-                name = f"{place}: {source}"
+                name = f"{place}: {source if len(source) <= _LONGEST else source[:_LONGEST] + '…'}"
                 names[name] += 1
                 number = f" ({names[name]})" if names[name] > 1 else ""
                 yield Mutant(name + number, ((place, _operation(at, which, what)),))
@@ -144,7 +150,7 @@ def _expressions(node: ast.expr) -> Iterator[ast.expr]:
             yield operand
         case ast.Constant(int() as number) if not isinstance(number, bool):
             yield from (ast.Constant(number + 1), ast.Constant(number - 1))
-        case ast.Call(ast.Name("max" | "min")):
+        case ast.Call(ast.Name("max" | "min")) | ast.Call(ast.Attribute(attr="at")):
             return
         case ast.Call(function, [first, second, *rest], keywords) if not isinstance(first, ast.Starred):
             if not isinstance(second, ast.Starred) and ast.dump(first) != ast.dump(second):

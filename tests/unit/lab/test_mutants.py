@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
+import subprocess
+import sys
 from dataclasses import replace as changed
 from pathlib import Path
 
 import pytest
 
-from tests.lab.mutants import sweep
+from tests.lab.mutants import cuts, sweep
 from tests.lab.mutants.__main__ import is_known, main
 from tests.lab.mutants.catalogue import ALL, CATALOGUE, QUICK
 from tests.lab.mutants.edits import (
@@ -26,7 +29,7 @@ from tests.lab.mutants.edits import (
     text,
     unguard,
 )
-from tests.lab.mutants.injection import PACKAGE, code_of, copied, why_not_judged
+from tests.lab.mutants.injection import PACKAGE, TREE, code_of, copied, why_not_judged
 from tests.lab.mutants.ledger import (
     BY_SIMULATOR,
     BY_TESTS,
@@ -217,3 +220,35 @@ def test_each_equivalent_change_is_in_the_sweep_and_has_a_reason(monkeypatch: py
     monkeypatch.setattr(sweep, "EQUIVALENT", {})
     assert listed.keys() - {one.name for one in sweep.made()} == set()
     assert all(listed.values())
+
+
+def test_a_cut_loses_what_was_found_before_and_is_not_found_now() -> None:
+    """Not what survived before, and not what is no longer in the package."""
+    before = {"a": "test_a", "b": None, "c": "test_c", "gone": "test_d"}
+    assert cuts.lost(before, {"a": "test_x", "b": None, "c": None}) == ["c: test_c"]
+
+
+def test_bugs_are_drawn_from_any_file_and_another_draw_gives_others() -> None:
+    one, other = ({bug.name for bug in cuts.drawn(["features/ticking"], 5, draw)} for draw in (0, 1))
+    assert len(one) == len(other) == 5
+    assert one != other
+    assert all(name.startswith("features/ticking:") for name in one)
+
+
+@pytest.mark.release
+def test_a_fork_judges_each_bug_by_the_tests_that_call_its_function(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Not in this process: pytest in pytest shares too much."""
+    command = [sys.executable, "-m", cuts.__name__, "tests/unit/test_chain.py", "--only", "chain:check_link:"]
+    file = tmp_path / "before.json"
+    subprocess.run([*command, "--bugs", "6", "--write", str(file)], cwd=TREE, check=True)
+    found = json.loads(file.read_text())
+    assert len(found) == 6
+    killed = [test for test in found.values() if test]
+    assert killed
+    assert all(test.startswith("tests/unit/test_chain.py::") for test in killed)
+    without = [*command, "--compare", str(file), "--deselect", "tests/unit/test_chain.py"]
+    done = subprocess.run(without, cwd=TREE, check=False)
+    assert done.returncode == 1
+    assert capfd.readouterr().out.count("LOST sqe_chain/chain:check_link: ") == len(killed)
