@@ -11,7 +11,7 @@ import tempfile
 import threading
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -213,12 +213,17 @@ def test_a_forked_child_opens_a_connection_of_its_own(store: SqliteStore) -> Non
     assert store.read("f", "s", 0, [b"k"]) == (NEXT, [b"1"], NEXT)
 
 
-def test_it_takes_the_sizes_that_it_promises(store: SqliteStore) -> None:
+def test_it_takes_the_sizes_that_it_promises(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a library that was built for small blobs: the real one takes a gigabyte."""
-    opened = SqliteFile.of_this_process(store.path, store.timeout_s)
-    with opened.transaction() as connection:
+    connect = sqlite3.connect
+
+    def connect_small(*where: Any, **how: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*where, **how)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000)
-    opened._limits = None
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", connect_small)
+    store.close()
     most = store.max_state_bytes
     assert (store.max_key_bytes, most, store.max_plan_bytes) == (90_000, 90_000, 90_000)
     rows = [(b"k", bytes(most - 1 - 1_000))]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -142,9 +141,7 @@ def test_patience_begins_with_the_attempt_that_failed_first(
 def test_a_service_waits_without_limit_by_default() -> None:
     clock = ServiceClock(Stop())
     clock.event(Waiting("commit", "no broker", 100))
-    began = time.monotonic()
     assert not clock.wait(1)
-    assert time.monotonic() - began < LONG_S
 
 
 def test_a_step_that_waits_for_servers_is_called_slow_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def test_kill_takes_the_whole_session(tmp_path: Path) -> None:
     name, at_s, line = heard.get(timeout=20)
     assert (name, line) == ("it", "both are there\n")
     assert at_s <= time.monotonic()
-    session = process._popen.pid
+    session = process.pid
     assert len(members_of_session(session)) == 3
 
     process.kill()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
@@ -13,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from services import simulate
 from services._proto.fastening_pb2 import RawReport
 from services.expected import expected
 from services.reports import LINES, ROBOTS, reports
 from services.simulate import PARTITIONS, TOPIC, Leash, Pace, produce
 from sqe_chain.envelope.message import read
 from sqe_chain.envelope.partitioner import partition_of
+from tests.support.waiting import eventually
 
 
 def test_a_seed_gives_the_same_reports_on_every_machine() -> None:
@@ -163,7 +163,7 @@ def test_the_simulator_waits_until_more_is_allowed() -> None:
 
     for allowed in (150, 250):
         orders.put(f"{allowed}\n")
-        wait_until(partial(reached, allowed))
+        eventually(partial(reached, allowed), "as many as are allowed")
         assert len(writer.written) - allowed < 100, "a block more at most"
     orders.put("")
     plant.join(20)
@@ -171,12 +171,16 @@ def test_the_simulator_waits_until_more_is_allowed() -> None:
     assert writer.acknowledged == 400
 
 
-def test_the_simulator_keeps_its_rate_unless_it_is_ordered_to_finish() -> None:
-    began = time.monotonic()
+def test_the_simulator_keeps_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
 
-    produce(FakeWriter(), reports(7, 1000), Leash(), messages=300, rate=1000)
+    class Noting(Leash):
+        def wait(self, produced: int, pause_s: float) -> None:
+            pauses.append(pause_s)
 
-    assert time.monotonic() - began >= 0.3
+    monkeypatch.setattr(simulate, "Pace", partial(Pace, clock=lambda: 0.0))
+    produce(FakeWriter(), reports(7, 1000), Noting(), messages=300, rate=1000)
+    assert pauses == [0.1, 0.2, 0.3]
 
 
 @pytest.mark.parametrize("messages", [0, 300])
@@ -197,13 +201,6 @@ def test_the_simulator_goes_on_where_the_topic_ends(messages: int) -> None:
 
 def _numbers(rows: list[Any]) -> list[int]:
     return [read(row[3]).payload_as(RawReport).number for row in rows]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -59,7 +60,10 @@ def test_it_is_found_by_pytest() -> None:
 
 
 def test_seeds_are_numbers_or_drawn() -> None:
-    assert pytest_plugin._seed("12") == 12
-    assert pytest_plugin._seed("random") != pytest_plugin._seed("random")
+    parser = Mock()
+    pytest_plugin.pytest_addoption(parser)
+    seed_of = parser.getgroup().addoption.call_args.kwargs["type"]
+    assert seed_of("12") == 12
+    assert seed_of("random") != seed_of("random")
     with pytest.raises(ValueError, match="invalid literal"):
-        pytest_plugin._seed("x")
+        seed_of("x")
