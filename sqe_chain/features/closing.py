@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Self
 
 from sqe_chain.errors import START_OVER, ConfigurationError, NotCaughtUp, ServiceStopped
-from sqe_chain.features.decision import BatchDecision, CaughtUp, Taken
+from sqe_chain.features.decision import BatchDecision, Taken
 from sqe_chain.features.event_times import EventTime, KnownTimes, progress_of
 from sqe_chain.features.events import WindowsClosed
 from sqe_chain.features.observing import BatchObserver
@@ -146,18 +146,51 @@ def closing_limits(last: Plan) -> Offsets | None:
 
 
 def close_now(env: Environment, last: Plan, decision: BatchDecision, look: Look) -> BatchDecision | None:
-    """Step 3 at the end of a finite input: all windows are closed. None: there is nothing to close.
+    """Step 3 at the end of a finite input: all windows are closed.
+
+    Args:
+        env: the flow and its ports.
+        last: the last plan; everything that it could release is released.
+        decision: what the next batch would read.
+        look: what it is cut from.
+
+    Returns:
+        None: nothing has been read since they were closed last, or ever.
 
     Raises:
-        NotCaughtUp: more is expected.
+        NotCaughtUp: more is expected: from a republisher that is behind, because new records have come, or after a rebuild.
         ServiceStopped: they have been closed too often.
     """
-    offsets, known = last.next_offsets(), KnownTimes.after(last)
+    flow, bounds, offsets = env.flow, look.bounds, last.next_offsets()
+    behind, closes, known = Rebuilding.of(last), Closes.of(last), KnownTimes.after(last)
+    if silent_limits(offsets, behind.silent_until) is not None or behind.unfinished or closes.pending:
+        raise NotCaughtUp(
+            f"flow {flow.name!r}: its windows cannot be closed, because after a rebuild not all is read again that it had read "
+            "before; nothing was closed. Start it until it has caught up"
+        )
     # Looked at again: what was passed on some time ago proves nothing of what republishers have to read now.
-    idle = IdleWriters(env).find(
-        known, offsets, look.bounds, decision.clock_ms, EventTime.of(last).seen, at_end=True
-    )
-    return closing_part(env.flow, last, decision, look.bounds, idle)
+    seen = EventTime.of(last).seen
+    caught_up = IdleWriters(env).find(known, offsets, bounds, decision.clock_ms, seen, at_end=True)
+    progress = progress_of(known.all_at(offsets, caught_up, decision.clock_ms, for_good=True))
+    expected = next((partition for partition in progress if partition.waited_for), None)
+    if expected is not None or decision.reads or EventTime.of(last).waiting:
+        raise NotCaughtUp(
+            f"flow {flow.name!r}: its windows cannot be closed, because {_why(expected, offsets, bounds)}; nothing was closed. Start it "
+            "again when all is there"
+        )
+    times_ms = [partition.latest_ms for partition in progress if partition.latest_ms is not None]
+    if not times_ms or closes.known(offsets):
+        return None
+    if closes.full:
+        raise ServiceStopped(
+            f"flow {flow.name!r}: its windows were closed {MAX_CLOSES} times; each plan lists them, so that a rebuild can repeat "
+            "them, and holds no more. Nothing was closed. Run it without --close-windows from now on, and close windows by "
+            f"heartbeats; or {START_OVER}"
+        )
+    ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
+    closing, taken = Closing(closes.done + 1, max(times_ms)), Taken(EventTime.of(last).frontier, caught_up)
+    # Clock 0: nothing of it may depend on when that is.
+    return replace(decision, ranges=ranges, clock_ms=0, due=True, closing=closing, taken=taken)
 
 
 def closed_after(last: Plan, closing: Closing, decision: BatchDecision) -> Closes:
@@ -184,56 +217,6 @@ def check_closes(flow: CompiledFlow) -> None:
         raise ConfigurationError(
             f"flow {flow.name!r}: --close-windows (close_windows=True) closes windows, but no stage of the flow has any; leave it out"
         )
-
-
-def closing_part(
-    flow: CompiledFlow,
-    last: Plan,
-    decision: BatchDecision,
-    bounds: Mapping[TopicPartition, Bounds],
-    caught_up: CaughtUp,
-) -> BatchDecision | None:
-    """The decision of a batch that closes all windows; None when nothing has been read since they were closed last, or ever.
-
-    Args:
-        flow: the flow.
-        last: the last plan; everything that it could release is released.
-        decision: what the next batch would read.
-        bounds: of the input partitions.
-        caught_up: where everything is read, and who is not waited for at the end of the input.
-
-    Raises:
-        NotCaughtUp: more is expected: from a republisher that is behind, because new records have come, or after a rebuild.
-        ServiceStopped: they have been closed too often.
-    """
-    offsets, behind, closes = last.next_offsets(), Rebuilding.of(last), Closes.of(last)
-    if silent_limits(offsets, behind.silent_until) is not None or behind.unfinished or closes.pending:
-        raise NotCaughtUp(
-            f"flow {flow.name!r}: its windows cannot be closed, because after a rebuild not all is read again that it had read "
-            "before; nothing was closed. Start it until it has caught up"
-        )
-    progress = progress_of(
-        KnownTimes.after(last).all_at(offsets, caught_up, decision.clock_ms, for_good=True)
-    )
-    expected = next((partition for partition in progress if partition.waited_for), None)
-    if expected is not None or decision.reads or EventTime.of(last).waiting:
-        raise NotCaughtUp(
-            f"flow {flow.name!r}: its windows cannot be closed, because {_why(expected, offsets, bounds)}; nothing was closed. Start it "
-            "again when all is there"
-        )
-    times_ms = [partition.latest_ms for partition in progress if partition.latest_ms is not None]
-    if not times_ms or closes.known(offsets):
-        return None
-    if closes.full:
-        raise ServiceStopped(
-            f"flow {flow.name!r}: its windows were closed {MAX_CLOSES} times; each plan lists them, so that a rebuild can repeat "
-            "them, and holds no more. Nothing was closed. Run it without --close-windows from now on, and close windows by "
-            f"heartbeats; or {START_OVER}"
-        )
-    ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
-    closing, taken = Closing(closes.done + 1, max(times_ms)), Taken(EventTime.of(last).frontier, caught_up)
-    # Clock 0: nothing of it may depend on when that is.
-    return replace(decision, ranges=ranges, clock_ms=0, due=True, closing=closing, taken=taken)
 
 
 def _why(

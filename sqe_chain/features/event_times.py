@@ -203,11 +203,6 @@ def gated_times(flow: CompiledFlow, times: Mapping[TopicPartition, EventTimes]) 
     return [times.progress(*tp) for tp, times in times.items() if flow.declared_topic[tp[0]] in flow.gated]
 
 
-def frontier_at(flow: CompiledFlow, times: Mapping[TopicPartition, EventTimes]) -> Frontier | None:
-    """Up to where a batch may take inputs, by what was known as it began; None: nowhere."""
-    return frontier_of(gated_times(flow, times))
-
-
 def seen_after(seen: Seen, clock_ms: int, progress: Iterable[PartitionProgress], idle_ms: int) -> Seen:
     """The latest event times known by some clocks, with that of a batch.
 

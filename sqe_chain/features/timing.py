@@ -20,7 +20,6 @@ from sqe_chain.features.event_times import (
     KnownTimes,
     Seen,
     frontier_after,
-    frontier_at,
     gated_times,
     may_be_due,
     progress_of,
@@ -38,7 +37,7 @@ from sqe_chain.plans.environment import Environment, Refold
 from sqe_chain.plans.look import Look, Offsets
 from sqe_chain.plans.plan import Plan, PlannedRange
 from sqe_chain.ports import Bounds, Message, Range, TopicPartition
-from sqe_chain.task.event_times import EventTimes, Frontier, Taking, furthest, guard_of, last_of
+from sqe_chain.task.event_times import EventTimes, Frontier, Taking, frontier_of, furthest, guard_of, last_of
 from sqe_chain.task.gate import SourceTimes
 from sqe_chain.task.records import Records
 from sqe_chain.task.results import Report
@@ -203,7 +202,7 @@ def _take_known(
     if flow.gated:
         times = known.all_at(decision.stops, caught_up, decision.clock_ms, for_good=for_good)
         look_ahead(env, decision, times, look.bounds)
-        frontier = furthest(frontier, frontier_at(flow, times))
+        frontier = furthest(frontier, frontier_of(gated_times(flow, times)))
         if env.role.refold is not None:  # in silence: what comes after it may be published again
             frontier = furthest(frontier, Lanes.of(last).taken_by(decision.stops))
     ahead = Rebuilding.of(last).ahead(silent=decision.silent)

@@ -56,7 +56,7 @@ class Join(KeyedStage[Joined]):
         check_callable("is_second", is_second, where)
         check_choice("how", how, ("inner", "left"), where)
         super().__init__(table, guard, **timetable)
-        self._combine = self.plain_combine = combine
+        self._combine = combine
         self._is_second = is_second
         self._how = how
         self._values = OwnValues("combine")

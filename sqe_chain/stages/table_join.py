@@ -33,7 +33,7 @@ from sqe_chain.stages.joining import JOINED, How, Join, JoinKind
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.own_values import Stored
 from sqe_chain.stages.record import FORWARD, Record, Verdict
-from sqe_chain.stages.record_work import RecordFunctions, RecordWork, RunWork
+from sqe_chain.stages.record_work import RunWork
 from sqe_chain.stages.timed_stage import MONTH_GUARD
 from sqe_chain.stages.user_code import RunError
 
@@ -135,6 +135,7 @@ class TableJoin(Join):
 
     def join_run(
         self,
+        combine: Callable[[Any, Any], object],
         keys: Sequence[bytes | None],
         values: Sequence[object],
         times_ms: Sequence[int],
@@ -149,7 +150,7 @@ class TableJoin(Join):
         Raises:
             RunError: `combine` has raised.
         """
-        time, combine, inner = self._timetable.time, self.plain_combine, self._how != "left"
+        time, inner = self._timetable.time, self._how != "left"
         now_ms, limit_ms = time.now_ms, time.believed_until_ms
         if self._static:
             now_ms, limit_ms = _ALWAYS_MS, -_ALWAYS_MS
@@ -283,22 +284,26 @@ class TableJoinKind(JoinKind):
     def counted(self, stage: TableJoin) -> dict[str, int]:
         return {MATCHED: stage.joined, UNMATCHED: stage.unmatched}
 
-    def stage(self, table: RowTable, functions: RecordFunctions, clock_ms: int | None) -> TableJoin:
-        join: TableJoin = super().stage(table, functions, clock_ms)
-        join.plain_combine = self.combine.function
-        return join
-
     def start(self, task: StageTask) -> StageWork:
-        plain = not task.reversible and task.table.untouched
-        return TableJoinWork(self, task) if plain else RecordWork(self, task)
+        return TableJoinWork(self, task)
 
 
 class TableJoinWork(RunWork):
-    """The work of a join with a table in a flow that stops at poison."""
+    """The work of a join with a table: record by record, or in runs where nothing is taken back."""
 
     rows = JOINED
 
+    def __init__(self, kind: TableJoinKind, task: StageTask) -> None:
+        super().__init__(kind, task)
+        # Runs do not look whether an earlier attempt has written a row.
+        self._in_runs = not task.reversible and task.table.untouched
+        # The user's own function: where it fails the attempt ends, so nobody has to know whose error it was.
+        self._combine = kind.combine.function
+
     def apply(self, units: Sequence[Unit]) -> None:
+        if not self._in_runs:
+            super().apply(units)
+            return
         run = UnitRun.of(units)
         self._load(run)
         begin = 0
@@ -312,11 +317,11 @@ class TableJoinWork(RunWork):
 
     def _join(self, run: UnitRun, begin: int, end: int) -> None:
         """Join values of the first stream."""
-        index, join_run = begin, self._stage.join_run
-        while index < end:
+        index, join_run, combine = begin, self._stage.join_run, self._combine
+        while index < end:  # each turn takes one unit at least
             before = index
             try:
-                index = join_run(run.keys, run.values, run.times_ms, index, end)
+                index = join_run(combine, run.keys, run.values, run.times_ms, index, end)
             except RunError as error:
                 self._stop(run, error.index, error)
             if index > before and self._stage.has_results:

@@ -59,7 +59,7 @@ def in_runs(join: TableJoin, batch: list[Record]) -> tuple[list[bool], Told]:
     while (index := len(verdicts)) < len(batch):
         seconds = (number for number in range(index, len(batch)) if is_second(batch[number]))
         end = next(seconds, len(batch))
-        joined = join.join_run(keys, values, times, index, end) if index < end else index
+        joined = join.join_run(pair, keys, values, times, index, end) if index < end else index
         told += taken(join, joined - 1)
         verdicts += [True] * (joined - index)
         if joined == index:
