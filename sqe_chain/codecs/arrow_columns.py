@@ -30,6 +30,7 @@ _FORMS: Final[tuple[tuple[Callable[[DataType], bool], type], ...]] = (
     (types.is_time, time),
     (types.is_duration, timedelta),
 )
+# Only within a day of the ends of Python's range can a zone move a time out of it.
 _EDGES: Final = (MINYEAR, MAXYEAR)
 _FINER: Final = ("nanosecond", "nanoseconds")
 _LOOK_ALIKE: Final[Mapping[type, type]] = {int: bool, date: datetime}

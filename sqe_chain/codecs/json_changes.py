@@ -36,6 +36,8 @@ def misread(was: Mapping[str, str], python_type: type, names: Names) -> str:
 def _find_differences(
     was: Mapping[str, str], now: Mapping[str, str], names: Names, seen: set[Names]
 ) -> Iterator[str]:
+    # Seen: a class within itself is compared once. Not in a shape: it was cut at `LENGTH_LIMIT`, so nothing is known
+    # of it.
     if names in seen or names[0] not in was or names[1] not in now:
         return
     seen.add(names)

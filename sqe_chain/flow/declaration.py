@@ -51,6 +51,7 @@ class TimeGuard:
 def caller_line() -> str:
     """File and line of the user's call: the first frame outside this package."""
     frame = sys._getframe(1)  # noqa: SLF001 - the only cheap way to name a line
+    # "<string>" is the `__init__` that `dataclass` has generated for `Flow`.
     while frame.f_back is not None and (
         frame.f_code.co_filename.startswith(_PACKAGE) or frame.f_code.co_filename == "<string>"
     ):

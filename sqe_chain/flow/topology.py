@@ -50,6 +50,7 @@ class Topology:
     allow_compacted: bool = False
     traces: bool = False
     nodes: list[Node] = field(default_factory=list, init=False, repr=False)
+    # The nodes so far, compiled; None: one was added or replaced since. Each declaration asks for it.
     _so_far: CompiledFlow | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

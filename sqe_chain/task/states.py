@@ -133,7 +133,7 @@ class CellStates:
         # This plan or a later one is there: a redo has nothing to do in this cell.
         if stored.number > transition.before_number:
             self.done = True
-        # As the plan before left it, which is the rule.
+        # As the plan before left it: the usual case.
         elif stored.number == transition.before_number and stored.plan_id == transition.before_id:
             # Begun and not ended: a killed attempt has written the keys up to the cursor. They are as after this
             # batch.
