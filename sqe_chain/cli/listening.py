@@ -32,12 +32,13 @@ def show_events(
     *,
     log_json: bool,
     fields_of: Callable[[Event], Mapping[str, object]] | None = None,
+    panel: bool = True,
 ) -> list[Observer]:
     """What shows the events of a service: lines, or in a terminal the panel, which names the brokers.
 
-    `fields_of` gives further fields of a line in JSON; see `Lines`.
+    `fields_of` gives further fields of a line in JSON; see `Lines`. Without `panel` there are lines on a terminal, too.
     """
-    if log_json or not ERR.is_terminal:
+    if log_json or not panel or not ERR.is_terminal:
         return [Lines(flow.name, as_json=log_json, fields_of=fields_of)]
     from sqe_chain.cli.panel import LivePanel  # noqa: PLC0415 - most services have no terminal
 
@@ -72,15 +73,17 @@ def prepare_command(
     settings: Settings,
     options: OperationOptions | ReaderOptions | ServerOptions,
     engine: EngineChoice | None = None,
+    *,
+    panel: bool = True,
 ) -> AbstractContextManager[Prepared]:
-    """Everything that a command needs for a single task with a flow.
+    """Everything that a command needs for a single task with a flow. For `panel` see `show_events`.
 
     Raises:
         ChainError: something is missing or wrong.
     """
     choice = engine or EngineChoice("inprocess")
     deployment = Deployment(options.kafka, options.kafka_config, options.urls(), choice, once=True)
-    who = show_events(flow, options.kafka, log_json=options.log_json)
+    who = show_events(flow, options.kafka, log_json=options.log_json, panel=panel)
     return prepare(flow, settings, deployment, observers=who, restore=show_cursor)
 
 

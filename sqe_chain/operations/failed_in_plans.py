@@ -6,7 +6,7 @@ what was decided about them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -28,12 +28,16 @@ from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.stored_plans import plan_of_a_run
 from sqe_chain.ports import Log, StateStore
-from sqe_chain.task.failed_log import FailedStatus
+from sqe_chain.task.failed_log import FailedLog, FailedStatus
 from sqe_chain.task.parking import ParkedRecord
 
 
-def list_in_plans(flow: CompiledFlow, home: StateStore, log: Log) -> Iterator[FailedRecord]:
+def list_in_plans(
+    flow: CompiledFlow, home: StateStore, log: Log, known: Sequence[FailedLog] | None = None
+) -> Iterator[FailedRecord]:
     """What failed of a flow with plans: parked records, then dead-letter records, then what the kept plans skip. Disturbs nobody.
+
+    For the arguments see `list_failed_records`.
 
     Raises:
         ConfigurationError: the flow has not run with this store.
@@ -44,7 +48,7 @@ def list_in_plans(flow: CompiledFlow, home: StateStore, log: Log) -> Iterator[Fa
     readers = read_record(home, flow.name).readers
     names = list(readers.sets.values()) if readers is not None and readers.sets else [flow.name]
     last = [plan_of_a_run(home, name) for name in names]
-    for record in _records(flow, last, log):
+    for record in _records(flow, last, log, known):
         seen.add(str(record))
         yield record
     for name in names:
@@ -54,12 +58,14 @@ def list_in_plans(flow: CompiledFlow, home: StateStore, log: Log) -> Iterator[Fa
                 yield record
 
 
-def _records(flow: CompiledFlow, last: list[Plan], log: Log) -> Iterator[FailedRecord]:
+def _records(
+    flow: CompiledFlow, last: list[Plan], log: Log, known: Sequence[FailedLog] | None
+) -> Iterator[FailedRecord]:
     for plan in last:
         parking = Parking.of(plan)
         yield from map(record_of, parking.records)
         yield from (discarded_at(place, "discard") for place in parking.discarded)
-    yield from list_letters(flow, log)
+    yield from list_letters(flow, log, known)
 
 
 def record_of(parked: ParkedRecord) -> FailedRecord:

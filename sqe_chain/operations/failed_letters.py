@@ -9,7 +9,7 @@ is. A flow with plans decides by a plan, which publishes the decision; see `sqe_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Final, NoReturn, Protocol
@@ -100,17 +100,21 @@ class FailedLetters:
     plans: Decider | None = None
     _made: dict[str, LettersMade] = field(default_factory=dict)
 
-    def list(self) -> Iterator[FailedRecord]:
+    def list(self, known: Iterable[FailedLog] | None = None) -> Iterator[FailedRecord]:
         """All that the flow has skipped and its dead-letter topic still has, in the order of that topic. Reading disturbs nobody.
+
+        Args:
+            known: the partitions of the topic as they were read; None: they are read.
 
         Raises:
             ConfigurationError: there is no such topic.
         """
         info = self._topic()
         replayed = read_replayed(self.log, self.flow.declared_name, info)
-        for known in self._logs(info):
-            known.decided |= dict.fromkeys(replayed.of(known), replayed.decision)
-            yield from (self._record(known, identity) for identity in known.letters)
+        for own in self._logs(info) if known is None else known:
+            decided = own.decided | dict.fromkeys(replayed.of(own), replayed.decision)
+            now = replace(own, decided=decided)
+            yield from (self._record(now, identity) for identity in now.letters)
 
     def release(self, selection: Selects = FailedSelection()) -> ReleaseResult:  # noqa: B008 - frozen
         """Let the selected records count, once; first finish the releases that were interrupted.
@@ -400,12 +404,17 @@ def _most_letters(info: TopicInfo) -> int:
     return max(1, min(MOST_LETTERS, (info.max_message_bytes - RECORD_OVERHEAD) // _BYTES_OF_LETTER))
 
 
-def list_letters(flow: CompiledFlow, log: Log) -> Iterator[FailedRecord]:
+def list_letters(
+    flow: CompiledFlow, log: Log, known: Sequence[FailedLog] | None = None
+) -> Iterator[FailedRecord]:
     """The dead-letter records of any flow, if it has any. Reading disturbs nobody.
 
     Args:
         flow: the flow.
         log: Kafka.
+        known: see `FailedLetters.list`.
     """
-    if flow.dead_letter_topic in log.describe([flow.dead_letter_topic]):
-        yield from FailedLetters(flow, log, lambda: 0, str).list()  # listing needs neither time nor names
+    if (known is None or known) and flow.dead_letter_topic in log.describe([flow.dead_letter_topic]):
+        yield from FailedLetters(flow, log, lambda: 0, str).list(
+            known
+        )  # listing needs neither time nor names

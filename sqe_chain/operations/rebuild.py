@@ -38,6 +38,7 @@ from sqe_chain.operations.skipped_again import find_skipped
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Engine, Environment, Refold
 from sqe_chain.plans.events import CLAIM, RECOVER, SEAL
+from sqe_chain.plans.failed_logs import failed_logs
 from sqe_chain.plans.layout import moved_outputs
 from sqe_chain.plans.plan import Plan, encoded_sections
 from sqe_chain.plans.stored_plans import read_last_plan
@@ -180,7 +181,9 @@ class Rebuild:
             heard=heard if received else None,
         )
         lanes = self._lanes(until, progress)
-        parking = replace(progress.parking, skipped=find_skipped(self.env), disordered=False)
+        parking = replace(
+            progress.parking, skipped=find_skipped(self.env, failed_logs(self.env)), disordered=False
+        )
         sections = encoded_sections(rebuilding, closes, parking, lanes, progress.begun)
         outputs = progress.layout.outputs if progress.layout else {}
         spec = Refold(rebuilding.attempt, progress.starts, until, sections, outputs)

@@ -2,43 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from sqe_chain.errors import ConfigurationError, DeadLettersLost
 from sqe_chain.features.decided import Place
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Notice
-from sqe_chain.plans.failed_logs import failed_logs
 from sqe_chain.task.failed_log import FailedLog
 
 MOST: Final = 10_000
 """Inputs that stay skipped: each plan lists where they were read."""
 
 
-def find_released(env: Environment) -> frozenset[Place]:
+def find_released(logs: Iterable[FailedLog]) -> frozenset[Place]:
     """Where the inputs were read that failed first and count since they were released: a fold counts them at their place, before that.
 
     Args:
-        env: the flow and its ports.
+        logs: what the flow's dead-letter topic knows; see `failed_logs`.
     """
-    return frozenset(place for place, counts in _places(failed_logs(env)) if counts)
+    return frozenset(place for place, counts in _places(logs) if counts)
 
 
-def find_skipped(env: Environment) -> tuple[Place, ...]:
+def find_skipped(env: Environment, logs: Sequence[FailedLog]) -> tuple[Place, ...]:
     """Where the inputs were read that a fold must skip, whatever the code is now.
 
     A released one counts at its place. An open one may be released later.
 
     Args:
         env: the flow and its ports.
+        logs: what its dead-letter topic knows; see `failed_logs`.
 
     Raises:
         DeadLettersLost: retention has deleted dead-letter records, so it is not known which inputs were released.
         ConfigurationError: there are more than plans can list.
     """
     flow = env.flow
-    logs = failed_logs(env)
     lost = sum(known.begin for known in logs)
     if lost:
         text = (

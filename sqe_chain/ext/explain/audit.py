@@ -10,10 +10,12 @@ from random import Random
 
 from sqe_chain.envelope.partitioner import cell_of
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.explain.reading import Pass
 from sqe_chain.ext.explain.replaying import Missing
 from sqe_chain.ext.explain.trace import check_cells, trace
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.failed_logs import failed_logs
 from sqe_chain.runtime.states import location_of, states_in_row
 
 _MORE = 4
@@ -80,8 +82,7 @@ def audit(
     random: Random,
     *,
     since: Path | None = None,
-    stopped: Callable[[], bool] = lambda: False,
-    progressed: Callable[[int, int], object] = lambda _read, _all: None,
+    reading: Pass | None = None,
 ) -> AuditedStage:
     """Compare the states of some keys, drawn at random, with what the records give. Reads topics and store; changes nothing.
 
@@ -94,7 +95,8 @@ def audit(
         StoreInconsistent: the store has lost a cell, or states of one.
     """
     drawn = _draw(env, stage, sample, random)
-    compare = partial(trace, env, stage, since=since, stopped=stopped, progressed=progressed)
+    failed = failed_logs(env)
+    compare = partial(trace, env, stage, since=since, reading=reading, failed=failed)
     result = compare(drawn.sample, with_records=False, watched=drawn.lies_in)
     trusted = None if result.before is None else result.before.number
     plan, elsewhere = result.stored.plan.number, drawn.elsewhere

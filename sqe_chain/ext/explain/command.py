@@ -21,6 +21,8 @@ from sqe_chain.cli.values import key_named, place_named
 from sqe_chain.errors.safe_text import one_line
 from sqe_chain.ext.explain.audit import AuditedStage, audit, audited_stages
 from sqe_chain.ext.explain.fate import find_fate
+from sqe_chain.ext.explain.progress import ReadingBar, Slowed
+from sqe_chain.ext.explain.reading import Pass
 from sqe_chain.ext.explain.report import (
     COLUMNS,
     fate_as_object,
@@ -73,15 +75,8 @@ def trace_key(
     flow = load_flow(target)
     node, wanted = stage_named(flow, stage), key_named(key)
     check_traceable(node)
-    with _reading(flow, servers) as (prepared, progressed):
-        result = trace(
-            prepared.env,
-            node,
-            [wanted],
-            since=since,
-            stopped=prepared.asked_to_stop,
-            progressed=progressed,
-        )
+    with _reading(flow, servers) as (prepared, reading, _):
+        result = trace(prepared.env, node, [wanted], since=since, reading=reading)
     if form == "json":
         print_json(trace_as_object(result, wanted))
     elif form == "html":
@@ -119,8 +114,8 @@ def why_not(
     """
     place = place_named(record)
     flow = load_flow(target)
-    with _reading(flow, servers) as (prepared, progressed):
-        fate = find_fate(prepared.env, place, stopped=prepared.asked_to_stop, progressed=progressed)
+    with _reading(flow, servers) as (prepared, reading, _):
+        fate = find_fate(prepared.env, place, reading=reading)
     if json:
         print_json(fate_as_object(fate))
     else:
@@ -164,7 +159,7 @@ def audit_flow(
     flow, random = load_flow(target), Random(sampling.seed)  # noqa: S311 - a sample, no secret
     pause_ms = duration_ms(sampling.every) if sampling.every else 0
     with (
-        _reading(flow, servers, sampling.rate) as (prepared, progressed),
+        _reading(flow, servers, sampling.rate) as (prepared, reading, bar),
         _counted(flow, sampling.metrics_port) as count,
     ):
         stages = audited_stages(prepared.env, sampling.stage or ())
@@ -177,10 +172,10 @@ def audit_flow(
                     sampling.sample,
                     random,
                     since=sampling.since,
-                    stopped=prepared.asked_to_stop,
-                    progressed=progressed,
+                    reading=reading,
                 )
                 count(result)
+                bar.hide()
                 _show_audited(result, as_lines=json)
                 different |= bool(result.different)
                 not_known |= bool(result.missing or result.not_known)
@@ -226,26 +221,17 @@ def _show_audited(result: AuditedStage, *, as_lines: bool) -> None:
 @contextmanager
 def _reading(
     flow: CompiledFlow, servers: ServerOptions, rate: int | None = None
-) -> Iterator[tuple[Prepared, Callable[[int, int], None]]]:
-    """Everything that is needed to read, and what shows the progress and keeps the rate."""
+) -> Iterator[tuple[Prepared, Pass, ReadingBar]]:
+    """Everything that is needed to read, and what shows on a terminal how far it is, and keeps the rate."""
     settings = Settings(allow_weak_durability=True)
-    began = shown = monotonic()
-    with prepare_command(flow, settings, servers) as prepared:
+    with prepare_command(flow, settings, servers, panel=False) as prepared, ReadingBar(ERR) as bar:
+        slowed = Slowed(rate, prepared.clock.wait, monotonic)
 
         def progressed(read: int, wanted: int) -> None:
-            nonlocal began, shown
-            if not read:  # another replay begins
-                began = monotonic()
-            if rate is not None:
-                early_ms = int((read / rate - (monotonic() - began)) * 1_000)
-                if early_ms > 0:
-                    prepared.clock.wait(early_ms)
-            if monotonic() - shown >= 1 and read:
-                shown = monotonic()
-                left = (monotonic() - began) * max(0, wanted - read) / read
-                ERR.print(f"read {read:,} of {wanted:,} records, about {left:.0f} s left")
+            bar.show(read, wanted)
+            slowed.keep(read)
 
-        yield prepared, progressed
+        yield prepared, Pass(prepared.asked_to_stop, progressed), bar
 
 
 @contextmanager

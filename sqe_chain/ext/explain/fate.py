@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Literal
@@ -11,6 +11,7 @@ from sqe_chain.chain import stored_epoch
 from sqe_chain.envelope.carrier import find_head
 from sqe_chain.envelope.head import parse_chain
 from sqe_chain.errors import ConfigurationError, EnvelopeError, PoisonError
+from sqe_chain.ext.explain.reading import Pass
 from sqe_chain.ext.explain.recording import Contribution, Place, Recorder
 from sqe_chain.ext.explain.replaying import Replay
 from sqe_chain.ext.explain.trace import name_of, positions
@@ -25,6 +26,7 @@ from sqe_chain.plans.failed_logs import failed_logs
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.stored_plans import kept_plans, plan_of_a_run
 from sqe_chain.ports import Message, Range
+from sqe_chain.task.failed_log import FailedLog
 
 Verdict = Literal[
     "counted",
@@ -92,16 +94,14 @@ def find_fate(
     env: Environment,
     place: Place,
     *,
-    stopped: Callable[[], bool] = lambda: False,
-    progressed: Callable[[int, int], object] = lambda _read, _all: None,
+    reading: Pass | None = None,
 ) -> Fate:
     """Find out what became of a record of an input. Reads topics and store; changes nothing.
 
     Args:
         env: the flow and its ports.
         place: topic, partition and offset of the record.
-        stopped: whether to end early.
-        progressed: see `Replay`.
+        reading: see `trace`.
 
     Raises:
         ConfigurationError: the flow does not read the partition, has no stages, or has not run.
@@ -116,7 +116,7 @@ def find_fate(
             f"flow {flow.name!r} does not read {place[0]}[{place[1]}]. Expected a partition of its inputs: "
             f"{', '.join(sorted({f'{topic}[{number}]' for topic, number in plan.ends()}))}"
         )
-    bounds, search = env.log.bounds([tp])[tp], _Search(env, plan, place, stopped, progressed)
+    bounds, search = env.log.bounds([tp])[tp], _Search(env, plan, place, reading or Pass())
     if offset >= bounds.stable_end:
         return search.fate(
             "absent", f"The partition ends at offset {bounds.stable_end}. No record is there yet."
@@ -156,10 +156,10 @@ class _Search:
     env: Environment
     plan: Plan
     place: Place
-    stopped: Callable[[], bool]
-    progressed: Callable[[int, int], object]
+    reading: Pass
     links: str = ""
     _id: bytes = b""
+    _failed: Sequence[FailedLog] | None = None
 
     def fate(
         self,
@@ -223,7 +223,7 @@ class _Search:
         """That the flow has skipped the record, by its dead-letter topic, which knows what became of it since."""
         topic, partition, offset = self.place
         here = topic, self._topic_id(), partition, offset
-        for known in failed_logs(self.env):
+        for known in self._failed_logs():
             for identity, letter in known.letters.items():
                 dead = letter.dead
                 if (dead.topic, dead.topic_id, dead.partition, dead.offset) == here:
@@ -246,6 +246,12 @@ class _Search:
                 f"{first}released it. It came late then, so a stage may have dropped it: a rebuild counts it at its place.",
             )
         return self.fate("counted", f"{first}counted it when it was released.")
+
+    def _failed_logs(self) -> Sequence[FailedLog]:
+        """What the dead-letter topic knows, read once."""
+        if self._failed is None:
+            self._failed = failed_logs(self.env)
+        return self._failed
 
     def _topic_id(self) -> bytes:
         """The id of the record's topic, asked for once: it is compared with each plan and dead-letter record."""
@@ -294,7 +300,8 @@ class _Search:
         begin = max(self.env.log.bounds([tp])[tp].begin, self.plan.layout.starts.get(tp, 0))
         last: dict[int, tuple[bytes, Place]] = {}
         same: dict[tuple[int, bytes], Place] = {}
-        for at, lane, position in positions(self.env, self.span(begin)):
+        self.reading.begin(self.place[2] + 1 - begin)
+        for at, lane, position in positions(self.env, self.span(begin), self.reading):
             if at == self.place:
                 reached = last.get(lane)
                 if reached is None or position > reached[0]:
@@ -324,7 +331,7 @@ class _Search:
         """What the stages have done with the record, once it has passed the operators."""
         recorder = Recorder(place=self.place)
         with Replay(
-            self.env, self.plan, recorder, stopped=self.stopped, progressed=self.progressed
+            self.env, self.plan, recorder, reading=self.reading, failed=self._failed_logs()
         ) as replay:
             replay.run()
         units = tuple(recorder.contributions())

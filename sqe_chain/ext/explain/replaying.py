@@ -12,6 +12,8 @@ from sqe_chain.adapters.memory.store import MemoryStore, StoreCopy
 from sqe_chain.cli.move import export_in
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.explain.narrowing import Focus, narrowed_nodes, nodes_to_replay
+from sqe_chain.ext.explain.reading import Pass, ReadOnlyLog
 from sqe_chain.ext.explain.recording import Place, Recorder, RecordingKind
 from sqe_chain.ext.explain.since import Before, begin_after, check_continued, fill, rebuilding_up_to
 from sqe_chain.features.closing import Closes
@@ -21,7 +23,7 @@ from sqe_chain.features.parking import Parking
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.features.sinks import check_no_sinks
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.flow.nodes import ChangesNode, Node, StageNode
+from sqe_chain.flow.nodes import Node, StageNode
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.operations.moving import ExportedRow, read_export
 from sqe_chain.operations.skipped_again import find_skipped
@@ -32,31 +34,19 @@ from sqe_chain.ports import Log, TopicPartition
 from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.runtime.observers import Quiet
 from sqe_chain.task.exclusion import Exclusion
+from sqe_chain.task.failed_log import FailedLog
 from sqe_chain.task.results import Job, Portion, Report
-
-_READING = frozenset({"describe", "topic_ids", "bounds", "read", "read_all", "offsets_at", "committed"})
-
-
-class _ReadOnlyLog:
-    """A log whose topics and offsets nobody changes."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the log has
-        """A call that reads. It has no others, so it needs no right to write."""
-        if name not in _READING:
-            raise AttributeError(f"a replay has no {name!r}: it changes neither topics nor offsets")
-        return getattr(self._log, name)
 
 
 class _RecordingEngine(InProcessEngine):
     """Starts a new record with each attempt at a batch."""
 
     recorder: Recorder
+    reading: Pass
 
     def process(self, job: Job, portions: Sequence[Portion]) -> Report:
         self.recorder.begin(job.transition.before_number + 1)
+        self.reading.again()
         return super().process(job, portions)
 
 
@@ -96,10 +86,11 @@ class Replay:
         env: the flow and its ports. Nothing is written to them.
         recorder: takes what is recorded.
         alone: stages that process recorded keys alone; see `RecordingKind`.
+        focus: what the replay need not do; None: it does all.
         only: fold this input alone, in an empty state; None: fold all.
         since: a file of `sqe-chain export`: begin with its states; None: begin where the flow began.
-        stopped: whether to end early.
-        progressed: called at the beginning and after each batch with the numbers of records read so far and to be read.
+        reading: counts the records, and may end the replay early.
+        failed: what the flow's dead-letter topic knows; see `failed_logs`.
 
     Attributes:
         missing: records that retention has deleted. The replay begins after them. After an export it does not begin.
@@ -110,10 +101,11 @@ class Replay:
     plan: Plan
     recorder: Recorder
     alone: frozenset[str] = frozenset()
+    focus: Focus | None = None
     only: Place | None = None
     since: Path | None = None
-    stopped: Callable[[], bool] = lambda: False
-    progressed: Callable[[int, int], object] = lambda _read, _all: None
+    reading: Pass = field(default_factory=Pass)
+    failed: Sequence[FailedLog] = ()
     missing: tuple[Missing, ...] = ()
     before: Before | None = None
     _stores: dict[str, MemoryStore] = field(default_factory=dict)
@@ -147,9 +139,9 @@ class Replay:
                 "replay it in the order of its topics. See what is parked with `sqe-chain failed list`"
             )
         name = f"{flow.name}.replay"
-        nodes = tuple(change(self._recording(node)) for node in _nodes_to_replay(flow))
+        nodes = tuple(change(self._recording(node)) for node in self._nodes())
         self._flow = traced = replace(flow, nodes=nodes, poison=_without_output(flow)).renamed(name)
-        log = cast("Log", _ReadOnlyLog(env.ports.log))
+        log = cast("Log", ReadOnlyLog(env.ports.log, self.reading))
         unique = token_hex(8)
         self._stores = stores = {store: MemoryStore(f"{name}-{unique}-{store}") for store in env.ports.stores}
         spec = self._begin(traced)
@@ -157,7 +149,7 @@ class Replay:
             return  # what comes after them would be folded into states that lack them
         ports = Ports(log, stores)
         engine = _RecordingEngine(traced, log, ports.store)
-        engine.recorder = self.recorder
+        engine.recorder, engine.reading = self.recorder, self.reading
         second = Environment(
             flow=traced,
             ports=ports,
@@ -170,19 +162,17 @@ class Replay:
         )
         self._service = service = StagedService(second)
         service.start()
-        begun, wanted = self._read_to(service.last), self._read_to(self.plan)
-        self.progressed(0, wanted - begun)
+        begun, wanted = self._read_to(service.last), sum(self._ends().values())
+        self.reading.begin(wanted - begun)
         while service.batch().worked:
-            self.progressed(self._read_to(service.last) - begun, wanted - begun)
-            if self.stopped():
-                raise ConfigurationError("asked to stop before all records were read; nothing was changed")
+            self.reading.reached(self._read_to(service.last) - begun)
+            self.reading.check()
 
     def _begin(self, flow: CompiledFlow) -> Refold:
         """What to fold, after the states that it begins with are in the stores."""
         if self.since is None:
-            return self._spec(
-                {tp: at for tp, at in self.plan.layout.starts.items() if tp in self.plan.ends()}
-            )
+            ends = self._ends()
+            return self._spec({tp: at for tp, at in self.plan.layout.starts.items() if tp in ends})
         with export_in(self.since) as lines:
             before, rows = read_export(self.env.flow, lines)
             check_continued(self.env.home, self.env.flow.name, before, self.plan)
@@ -227,8 +217,26 @@ class Replay:
             (state for state in states if state.key in keys), key=lambda state: (state.key, state.span)
         )
 
+    def _topics(self) -> tuple[str, ...]:
+        """The topics that the replay reads."""
+        return (self.env.flow if self._flow is None else self._flow).input_topics
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        """Up to where the replay reads."""
+        ends, needed = self.plan.ends(), self._topics()
+        whole = self._flow is None or self._flow.input_topics == self.env.flow.input_topics
+        return {tp: planned.stop for tp, planned in ends.items() if whole or tp[0] in needed}
+
+    def _nodes(self) -> list[Node]:
+        flow, focus = self.env.flow, self.focus
+        if focus is None:
+            return nodes_to_replay(flow)
+        # The states of an export are of all stages.
+        whole = focus if self.since is None else replace(focus, upto="")
+        return narrowed_nodes(flow, whole, self.recorder.watch)
+
     def _recording(self, node: Node) -> Node:
-        if not isinstance(node, StageNode):
+        if not isinstance(node, StageNode) or (self.focus and node.name not in self.focus.keys):
             return node
         kind = RecordingKind(node.stage_kind, self.recorder, alone=node.name in self.alone)
         return replace(node, stage_kind=kind)
@@ -242,11 +250,11 @@ class Replay:
             starts = {tp: planned.stop for tp, planned in plan.ends().items()} | {(topic, partition): offset}
             until = starts | {(topic, partition): offset + 1}
             return Refold(number, starts, until, encoded_sections(Rebuilding(attempt=number)))
-        ends = {tp: planned.stop for tp, planned in plan.ends().items()}
+        ends, topics = self._ends(), self._topics()
         starts = dict(begun)
         bounds = env.log.bounds(ends)
-        gone = plan.layout.gone if self.since is None else ()
-        infos = env.log.describe(env.flow.input_topics)
+        gone = [topic for topic in plan.layout.gone if topic in topics] if self.since is None else []
+        infos = env.log.describe(topics)
         missing = [Missing(topic, -1, 0, 0) for topic in gone]
         if env.flow.allow_compacted:  # a topic may have been compacted that is not any more
             compacted = [topic for topic, info in sorted(infos.items()) if info.compacted] or sorted(infos)
@@ -262,31 +270,11 @@ class Replay:
         rebuilding = rebuilding_up_to(plan)
         known = Begun.of(plan).marks if self.since is None else {}
         marks = Begun({tp: known[tp] for tp in known if starts.get(tp, 0) == begun.get(tp, 0)})
-        parking = replace(Parking.of(plan), records=(), released=(), decided=None, skipped=find_skipped(env))
+        parking = replace(
+            Parking.of(plan), records=(), released=(), decided=None, skipped=find_skipped(env, self.failed)
+        )
         sections = encoded_sections(rebuilding, replace(closes, done=0), marks, parking)
         return Refold(number, starts, until, sections)
-
-
-def _nodes_to_replay(flow: CompiledFlow) -> list[Node]:
-    """The nodes without those that only publish what `changes()` gives.
-
-    All others stay, for an input that fails anywhere counts nowhere. What `changes()` gives depends on how records were
-    divided into batches, and a failure there skips no input.
-    """
-    to_stage: set[int] = set()
-    for node in reversed(flow.nodes):  # parents come before children
-        if isinstance(node, StageNode) or node.index in to_stage:
-            to_stage |= {node.index, *node.parents}
-    dropped: set[int] = set()
-    for node in flow.nodes:
-        if node.index not in to_stage and (isinstance(node, ChangesNode) or dropped & {*node.parents}):
-            dropped.add(node.index)
-    kept = [node for node in flow.nodes if node.index not in dropped]
-    places = {node.index: place for place, node in enumerate(kept)}
-    return [
-        replace(node, index=places[node.index], parents=tuple(places[parent] for parent in node.parents))
-        for node in kept
-    ]
 
 
 def _without_output(flow: CompiledFlow) -> Any:  # noqa: ANN401 - a policy

@@ -15,6 +15,8 @@ from sqe_chain.errors import (
     EnvelopeError,
     Unavailable,
 )
+from sqe_chain.ext.explain.narrowing import Focus, lets_keys_go_alone
+from sqe_chain.ext.explain.reading import Pass
 from sqe_chain.ext.explain.recording import Contribution, Place, Recorder
 from sqe_chain.ext.explain.replaying import Missing, Replay
 from sqe_chain.features.decided import Place as FailedPlace
@@ -25,11 +27,13 @@ from sqe_chain.operations.failed import FailedRecord
 from sqe_chain.operations.skipped_again import find_released
 from sqe_chain.operations.undecided import find_undecided
 from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.failed_logs import failed_logs
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.stored_plans import plan_of_a_run, read_plan
 from sqe_chain.ports import Header, Location, Range, StateStore, TopicPartition
 from sqe_chain.ports.store import lost_part
 from sqe_chain.runtime.states import location_of, states_in_row
+from sqe_chain.task.failed_log import FailedLog
 
 _ATTEMPTS, _PAUSE_S = 20, 0.05
 """How often states are read again because a batch was persisted meanwhile, and the pause before."""
@@ -171,10 +175,10 @@ def trace(
     keys: Sequence[bytes],
     *,
     since: Path | None = None,
-    stopped: Callable[[], bool] = lambda: False,
-    progressed: Callable[[int, int], object] = lambda _read, _all: None,
+    reading: Pass | None = None,
     with_records: bool = True,
     watched: Callable[[bytes], bool] | None = None,
+    failed: Sequence[FailedLog] | None = None,
 ) -> Trace:
     """Find out which records made the states of keys. Reads topics and store; changes nothing.
 
@@ -185,10 +189,11 @@ def trace(
         stage: a stage that keeps states by key.
         keys: the keys.
         since: a file of `sqe-chain export`: trust its states, and read only what came after them.
-        stopped: whether to end early.
-        progressed: see `Replay`.
-        with_records: also list the records, and those that were ignored as replays; the topics are then read twice.
+        reading: counts the records, from 0 in each pass, and may end the trace early; None: nobody wants to know.
+        with_records: also list the records, and those that were ignored as replays; the key's partitions are then read twice. Without, a
+            state may differ because inputs were skipped under another policy than that of now.
         watched: which other keys are noted if records have them; see `Trace.arrived`.
+        failed: what the flow's dead-letter topic knows; None: it is read.
 
     Raises:
         ConfigurationError: the stage keeps no states by key, the flow has not run, or it cannot be replayed.
@@ -196,47 +201,94 @@ def trace(
         StoreInconsistent: the store has lost a cell, or states of one.
     """
     check_traceable(stage)
-    wanted = frozenset(keys)
     stored = read_states(env.ports.stores, env.flow.name, stage, keys)
-    recorder = Recorder(
-        wanted, keeps=with_records, watched=None if watched is None else (stage.name, watched)
-    )
-    # With another policy an input that fails under one key counts under no other.
-    alone = stage.traits.order == "units" and not stage.traits.ticks and env.flow.poison == "stop"
-    with Replay(
+    asked = _Question(
         env,
-        stored.plan,
-        recorder,
-        alone=frozenset({stage.name} if alone else ()),
-        since=since,
-        stopped=stopped,
-        progressed=progressed,
-    ) as replay:
-        replay.run()
-        states = tuple(replay.states(stage, wanted))
-    before, disordered = replay.before, Parking.of(stored.plan).disordered
-    # The whole dead-letter topic is read for it. Without records, and in the order of the topics, nothing asks for it.
-    released = find_released(env) if with_records or disordered else frozenset()
-    contributions = _contributions(recorder, stage, released)
-    begun = stored.plan.layout.starts if before is None else before.plan.next_offsets()
-    replays = (
-        tuple(_replays_of(env, stored.plan, contributions, begun, replay.missing)) if with_records else ()
-    )
-    result = Trace(
         stage,
+        frozenset(keys),
         stored,
-        states,
-        contributions,
-        replays,
-        replay.missing,
-        arrived=frozenset(recorder.arrived),
-        disordered=disordered,
-        any_key=disordered and _may_change_any_key(env, stage, stored.plan, released, replay),
-        undecided=find_undecided(env.flow, env.ports.log, env.ports.home) if with_records else (),
+        failed_logs(env) if failed is None else failed,
+        since,
+        reading or Pass(),
+        with_records=with_records,
+        watched=watched,
     )
-    return (
-        result if before is None else replace(result, before=before.plan, trusted=before.states[stage.name])
-    )
+    # What waits for event time in one stage waits in all.
+    alone = lets_keys_go_alone(env.flow, stage)
+    narrowed = alone and not env.flow.by_time
+    result = asked.answer(Focus({stage.name: asked.keys}, stage.name) if narrowed else None, alone=alone)
+    # Under another policy of earlier days, inputs may have been skipped that fail elsewhere in the flow. An accusation waits for that.
+    if narrowed and with_records and result.unequal and not result.missing:
+        result = asked.answer(None, alone=alone)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What a trace is asked; for the fields see `trace`."""
+
+    env: Environment
+    stage: StageNode
+    keys: frozenset[bytes]
+    stored: StoredValues
+    failed: Sequence[FailedLog]
+    since: Path | None
+    reading: Pass
+    with_records: bool
+    watched: Callable[[bytes], bool] | None
+
+    def answer(self, focus: Focus | None, *, alone: bool) -> Trace:
+        """Replay and compare."""
+        env, stage, stored, with_records = self.env, self.stage, self.stored, self.with_records
+        watched = None if self.watched is None else (stage.name, self.watched)
+        recorder = Recorder(self.keys, keeps=with_records, watched=watched)
+        with Replay(
+            env,
+            stored.plan,
+            recorder,
+            alone=frozenset({stage.name} if alone else ()),
+            focus=focus,
+            since=self.since,
+            reading=self.reading,
+            failed=self.failed,
+        ) as replay:
+            replay.run()
+            states = tuple(replay.states(stage, self.keys))
+        before, disordered = replay.before, Parking.of(stored.plan).disordered
+        released = find_released(self.failed)
+        contributions = _contributions(recorder, stage, released)
+        result = Trace(
+            stage,
+            stored,
+            states,
+            contributions,
+            self._replays(contributions, replay) if with_records else (),
+            replay.missing,
+            arrived=frozenset(recorder.arrived),
+            disordered=disordered,
+            any_key=disordered and _may_change_any_key(env, stage, stored.plan, released, replay),
+            undecided=find_undecided(env.flow, env.ports.log, env.ports.home, self.failed)
+            if with_records
+            else (),
+        )
+        if before is None:
+            return result
+        return replace(result, before=before.plan, trusted=before.states[stage.name])
+
+    def _replays(self, contributions: Sequence[Contribution], replay: Replay) -> tuple[_IgnoredReplay, ...]:
+        """The records that repeat one which was counted."""
+        before = replay.before
+        begun = self.stored.plan.layout.starts if before is None else before.plan.next_offsets()
+        spans = _spans(self.env, self.stored.plan, contributions, begun, replay.missing)
+        self.reading.begin(sum(span.stop - span.start for span in spans))
+        by_position = {(unit.lane, unit.position): unit.place for unit in contributions}
+        replays = list[_IgnoredReplay]()
+        for span in spans:
+            for place, lane, position in positions(self.env, span, self.reading):
+                original = by_position.get((lane, position))
+                if original is not None and original != place:
+                    replays.append(_IgnoredReplay(place, original))
+        return tuple(replays)
 
 
 def _contributions(
@@ -358,34 +410,31 @@ def _rows(
             yield key, content
 
 
-def _replays_of(
+def _spans(
     env: Environment,
     plan: Plan,
     contributions: Sequence[Contribution],
     begun: Mapping[TopicPartition, int],
     missing: Sequence[Missing],
-) -> Iterator[_IgnoredReplay]:
-    """Records of the same partitions that repeat a record which was counted."""
-    by_position = {(unit.lane, unit.position): unit.place for unit in contributions}
-    partitions = {unit.place[:2] for unit in contributions}
+) -> list[Range]:
+    """What a flow has read of the partitions in which there may be replays of records."""
+    # A raw record is its own root: none repeats another one.
+    raw = {topic for source in env.flow.sources if source.raw for topic in source.topics}
+    partitions = {unit.place[:2] for unit in contributions if unit.place[0] not in raw}
     begins = {(gap.topic, gap.partition): gap.end for gap in missing}
     infos = env.log.describe({topic for topic, _ in partitions})
-    for tp, planned in plan.ends().items():
-        if tp not in partitions:
-            continue
-        begin = begins.get(tp, begun.get(tp, 0))
-        span = Range(tp[0], infos[tp[0]].topic_id, tp[1], begin, planned.stop)
-        for place, lane, position in positions(env, span):
-            original = by_position.get((lane, position))
-            if original is not None and original != place:
-                yield _IgnoredReplay(place, original)
+    return [
+        Range(tp[0], infos[tp[0]].topic_id, tp[1], begins.get(tp, begun.get(tp, 0)), planned.stop)
+        for tp, planned in plan.ends().items()
+        if tp in partitions
+    ]
 
 
-def positions(env: Environment, span: Range) -> Iterator[tuple[Place, int, bytes]]:
+def positions(env: Environment, span: Range, reading: Pass) -> Iterator[tuple[Place, int, bytes]]:
     """Place, lane and position of each readable record of a part of a partition."""
     source = env.flow.source_of[span.topic]
     raw = source is not None and source.raw
-    for block in env.ports.log.read(span):
+    for block in reading.follow(env.ports.log.read(span)):
         for message in block:
             try:
                 head = None if raw else find_head(message.value(), message.headers())

@@ -24,6 +24,7 @@ from sqe_chain.cli.values import key_named
 from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.errors.safe_text import json_line, shown
 from sqe_chain.ext.explain.fate import find_fate
+from sqe_chain.ext.explain.reading import Pass
 from sqe_chain.ext.explain.report import fate_as_object, trace_as_object
 from sqe_chain.ext.explain.trace import check_traceable, trace
 from sqe_chain.ext.web.answers import (
@@ -214,8 +215,7 @@ class Pages:
                         env,
                         node,
                         [key],
-                        stopped=stop.is_set,
-                        progressed=lambda read, wanted: progress.put((read, wanted)),
+                        reading=Pass(stop.is_set, lambda read, wanted: progress.put((read, wanted))),
                     )
                 )
                 try:

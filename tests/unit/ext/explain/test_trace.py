@@ -16,6 +16,7 @@ from sqe_chain.envelope.partitioner import cell_of
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.ext.explain.audit import audit, audited_stages
 from sqe_chain.ext.explain.fate import find_fate
+from sqe_chain.ext.explain.reading import Pass
 from sqe_chain.ext.explain.recording import Place
 from sqe_chain.ext.explain.report import page_of, trace_as_object, verdict_of
 from sqe_chain.ext.explain.trace import Trace, trace
@@ -260,7 +261,8 @@ def test_progress_counts_the_records_that_are_read_and_not_their_offsets() -> No
     service.settings = replace(service.settings, start="earliest")
     service.run_until_caught_up()
     env, seen = environment_of(service), list[tuple[int, int]]()
-    trace(env, env.flow.stages[0], [b"k1"], progressed=lambda read, wanted: seen.append((read, wanted)))
+    reading = Pass(progressed=lambda read, wanted: seen.append((read, wanted)))
+    trace(env, env.flow.stages[0], [b"k1"], with_records=False, reading=reading)
     assert seen == [(0, 1), (1, 1)]
 
 
