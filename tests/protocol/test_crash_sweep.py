@@ -6,12 +6,9 @@ and asks an oracle that knows only what went in. Every operation is killed after
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -41,33 +38,17 @@ from tests.support.rebuilding import (
     start_again,
 )
 from tests.support.skipped_words import WORDS, Counting
-from tests.support.sweeping import Point, sweep
+from tests.support.sweeping import Operations, Point
 from tests.support.table_flows import TablePipeline, begun_table
 from tests.support.word_flows import stored_words, word
 
-Operation = Callable[[Point, Path], None]
-OPERATIONS: dict[str, tuple[int, Operation]] = {}
-"""Name -> writes that it has at least, and the operation."""
-
-
-def killed(name: str, least: int, **choices: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Enter an operation into the table, once for each combination of choices."""
-
-    def enter(operation: Callable[..., None]) -> Callable[..., None]:
-        for combined in itertools.product(*choices.values()):
-            chosen = dict(zip(choices, combined, strict=True))
-            of = ", ".join([name, *(str(getattr(one, "__name__", one)) for one in combined)])
-            assert of not in OPERATIONS
-            OPERATIONS[of] = (least, partial(operation, **chosen))
-        return operation
-
-    return enter
+KILLED = Operations()
 
 
 # ---------------------------------------------------------------------- flows that are folded again
 
 
-@killed("rebuild", 20, how=["again", "resumed"])
+@KILLED.enter("rebuild", 20, how=["again", "resumed"])
 def rebuild(point: Point, _: Path, how: str) -> None:
     pipeline = Pipeline()
     pipeline.feed(BEFORE)
@@ -81,7 +62,7 @@ def rebuild(point: Point, _: Path, how: str) -> None:
     pipeline.check()
 
 
-@killed("rebuild", 14, history=HISTORIES, recover=[start_again, rebuild_again, resume])
+@KILLED.enter("rebuild", 14, history=HISTORIES, recover=[start_again, rebuild_again, resume])
 def rebuild_with_a_history(
     point: Point,
     _: Path,
@@ -107,7 +88,7 @@ def rebuild_with_a_history(
     assert pipeline.rows() == {pipeline.stored_in(): len(stored_words(pipeline.found))}, "all else is deleted"
 
 
-@killed("rebuild and locations", 20, how=["again", "resumed", "started"])
+@KILLED.enter("rebuild and locations", 20, how=["again", "resumed", "started"])
 def rebuild_that_readers_follow(point: Point, _: Path, how: str) -> None:
     """What a second rebuild deletes first may be what the record still leads to: the crash came before it moved."""
     deployment = located.Deployment()
@@ -130,7 +111,7 @@ def rebuild_that_readers_follow(point: Point, _: Path, how: str) -> None:
 # ---------------------------------------------------------------------- flows that come, change, move and go
 
 
-@killed("first start", 15)
+@KILLED.enter("first start", 15)
 def start_first(point: Point, _: Path) -> None:
     found = rehearsal_of(declared(two_stages))
     feed_words(found)
@@ -140,7 +121,7 @@ def start_first(point: Point, _: Path) -> None:
     assert stored_words(found) == {"a": "ant ape", "b": "bee bat", "c": "cat"}
 
 
-@killed("change", 10, of=CHANGES)
+@KILLED.enter("change", 10, of=CHANGES)
 def change(point: Point, _: Path, of: str) -> None:
     """It enters by an empty plan of its own; a stage that is new begins with its birth."""
     results: list[dict[str, dict[str, str]]] = []
@@ -161,7 +142,7 @@ def change(point: Point, _: Path, of: str) -> None:
     assert results[0].get("beside", {"all": "asp boa"}) == {"all": "asp boa"}, "begins with its birth"
 
 
-@killed("life and locations", 8, third=[False, True])
+@KILLED.enter("life and locations", 8, third=[False, True])
 def life(point: Point, _: Path, third: bool) -> None:
     """Born, or grown by a stage, and fed: after the next start the record of locations is complete."""
     stores = {name: MemoryStore(f"life-{name}-{id(point)}") for name in ("", "other")}
@@ -183,7 +164,7 @@ def life(point: Point, _: Path, third: bool) -> None:
         assert {stage.flow for stage in locations.stages.values()} == {"notes"}
 
 
-@killed("import", 10)
+@KILLED.enter("import", 10)
 def import_states(point: Point, _: Path) -> None:
     """Half of it is never used."""
     before = run_before()
@@ -201,7 +182,7 @@ def import_states(point: Point, _: Path) -> None:
     assert states_of(after) == expected
 
 
-@killed("import, then a start", 10)
+@KILLED.enter("import, then a start", 10)
 def import_states_then_start(point: Point, _: Path) -> None:
     """Without commits in Kafka that start takes the flow for a new one, and gives it a first plan: it is forgotten first."""
     before = run_before()
@@ -222,7 +203,7 @@ def import_states_then_start(point: Point, _: Path) -> None:
     assert states_of(after) == expected
 
 
-@killed("forget", 20)
+@KILLED.enter("forget", 20)
 def forget_a_flow(point: Point, _: Path) -> None:
     pipeline, script = Neighbours(), FaultScript()
     with point.killed(script):
@@ -232,7 +213,7 @@ def forget_a_flow(point: Point, _: Path) -> None:
     assert pipeline.left() == KEPT
 
 
-@killed("forget, then a start", 20)
+@KILLED.enter("forget, then a start", 20)
 def forget_then_start(point: Point, _: Path) -> None:
     """A supervisor starts the service between the two; the second one finishes nevertheless."""
     pipeline, script = Neighbours(), FaultScript()
@@ -247,7 +228,7 @@ def forget_then_start(point: Point, _: Path) -> None:
     assert pipeline.left() == {*KEPT, "first.out", "first.dead-letters"}
 
 
-@killed("forget, then a rebuild", 20)
+@KILLED.enter("forget, then a rebuild", 20)
 def forget_then_rebuild(point: Point, _: Path) -> None:
     """It keeps a flow that was half forgotten."""
     pipeline, script = Neighbours(), FaultScript()
@@ -263,7 +244,7 @@ def forget_then_rebuild(point: Point, _: Path) -> None:
     assert not known.forgotten_in_part
 
 
-@killed("rebuild of what is half forgotten", 20)
+@KILLED.enter("rebuild of what is half forgotten", 20)
 def rebuild_what_is_half_forgotten(point: Point, _: Path) -> None:
     """It stays half forgotten until the rebuild has cut over."""
     pipeline, script = Neighbours(), FaultScript()
@@ -287,7 +268,7 @@ def rebuild_what_is_half_forgotten(point: Point, _: Path) -> None:
 # ---------------------------------------------------------------------- states and failed records that are published
 
 
-@killed("republish states, again", 20)
+@KILLED.enter("republish states, again", 20)
 def republish_again(point: Point, _: Path) -> None:
     world = republished_states.World()
     with point.killed(world.up):
@@ -298,7 +279,7 @@ def republish_again(point: Point, _: Path) -> None:
     republished_states.check_published_once(world)
 
 
-@killed("republish states, then a start", 20)
+@KILLED.enter("republish states, then a start", 20)
 def republish_then_start(point: Point, _: Path) -> None:
     """The service publishes all of it, or nothing."""
     new, world = republished_states.NEW, republished_states.World()
@@ -315,7 +296,7 @@ def republish_then_start(point: Point, _: Path) -> None:
     assert heard["a"].count(new["a"] + 10) == 2
 
 
-@killed("release of failed records", 6, then=["again", "started"], publishes=[False, True])
+@KILLED.enter("release of failed records", 6, then=["again", "started"], publishes=[False, True])
 def release(point: Point, _: Path, then: str, publishes: bool) -> None:
     """The service finishes one too. It decides nothing, and the plan before the release has nothing of them."""
     counting = Counting(publishes=publishes)
@@ -328,7 +309,7 @@ def release(point: Point, _: Path, then: str, publishes: bool) -> None:
     assert counting.counted() == WORDS
 
 
-@killed("command about parked records", 8, discards=[False, True])
+@KILLED.enter("command about parked records", 8, discards=[False, True])
 def decide_about_parked(point: Point, _: Path, discards: bool) -> None:
     world = ParkingWorld(3)
     world.feed(12)
@@ -343,7 +324,7 @@ def decide_about_parked(point: Point, _: Path, discards: bool) -> None:
     world.check()
 
 
-@killed("records that are parked", 20)
+@KILLED.enter("records that are parked", 20)
 def park(point: Point, _: Path) -> None:
     world = ParkingWorld(4)
     world.feed(8)
@@ -357,7 +338,7 @@ def park(point: Point, _: Path) -> None:
 # ---------------------------------------------------------------------- tables and their readers
 
 
-@killed("batch into a table", 8, state_partitions=[2, 3], starts=[False, True])
+@KILLED.enter("batch into a table", 8, state_partitions=[2, 3], starts=[False, True])
 def flush(point: Point, at: Path, state_partitions: int, starts: bool) -> None:
     pipeline = begun_table(at, state_partitions)
     if starts:
@@ -368,7 +349,7 @@ def flush(point: Point, at: Path, state_partitions: int, starts: bool) -> None:
     pipeline.check()
 
 
-@killed("batch into a table of chunks", 8)
+@KILLED.enter("batch into a table of chunks", 8)
 def flush_chunks(point: Point, at: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         use_memory(patch)
@@ -376,7 +357,7 @@ def flush_chunks(point: Point, at: Path) -> None:
         flush(point, at, 2, starts=True)
 
 
-@killed("first batch into a table", 10)
+@KILLED.enter("first batch into a table", 10)
 def create_table(point: Point, at: Path) -> None:
     pipeline = TablePipeline(at)
     pipeline.feed()
@@ -386,7 +367,7 @@ def create_table(point: Point, at: Path) -> None:
     pipeline.check()
 
 
-@killed("overwrite", 20, mode=["table", "partitions"])
+@KILLED.enter("overwrite", 20, mode=["table", "partitions"])
 def overwrite(point: Point, at: Path, mode: str) -> None:
     """Old rows or new ones; the same command again finishes it, and replaces nothing after that."""
     again = Again(at)
@@ -400,7 +381,7 @@ def overwrite(point: Point, at: Path, mode: str) -> None:
     check_once(found, mode, goal)
 
 
-@killed("overwrite on disk", 6, mode=["table", "partitions"])
+@KILLED.enter("overwrite on disk", 6, mode=["table", "partitions"])
 def overwrite_on_disk(point: Point, at: Path, mode: str) -> None:
     found, new = begun_overwrite(at, "delta")
     old = found.rows
@@ -414,7 +395,7 @@ def overwrite_on_disk(point: Point, at: Path, mode: str) -> None:
     check_once(found, mode, goal)
 
 
-@killed("reader", 8, first=[False, True])
+@KILLED.enter("reader", 8, first=[False, True])
 def read_beside(point: Point, at: Path, first: bool) -> None:
     """The other reader goes on meanwhile."""
     pipeline = ReaderPipeline(at, "0-1", "2-") if first else begun_readers(at, "0-1", "2-3")
@@ -440,7 +421,7 @@ SETS = [
 ]
 
 
-@killed("change of readers", 2, sets=SETS)
+@KILLED.enter("change of readers", 2, sets=SETS)
 def change_readers(point: Point, at: Path, sets: tuple[str, str]) -> None:
     before, after = (one.split() for one in sets)
     pipeline = begun_readers(at, *before)
@@ -457,7 +438,7 @@ def change_readers(point: Point, at: Path, sets: tuple[str, str]) -> None:
     pipeline.check()
 
 
-@killed("change of readers, then another", 5)
+@KILLED.enter("change of readers, then another", 5)
 def change_readers_otherwise(point: Point, at: Path) -> None:
     pipeline = begun_readers(at, "0-3")
     pipeline.crash_in_the_middle()
@@ -472,7 +453,7 @@ def change_readers_otherwise(point: Point, at: Path) -> None:
     pipeline.check()
 
 
-@killed("forget readers", 10, before=["0-1 2-3", ""])
+@KILLED.enter("forget readers", 10, before=["0-1 2-3", ""])
 def forget_readers(point: Point, at: Path, before: str) -> None:
     """Whatever there was: readers, those before a change, and the flow run as one."""
     pipeline = begun_readers(at, *before.split())
@@ -489,9 +470,8 @@ def forget_readers(point: Point, at: Path, before: str) -> None:
     assert pipeline.store.flows() == []
 
 
-@pytest.mark.few(len(OPERATIONS))
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.few(len(KILLED.rows))
+@pytest.mark.parametrize("name", KILLED.rows)
 def test_killed_after_each_write(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsync", lambda _descriptor: None)  # processes die here, machines do not
-    least, operation = OPERATIONS[name]
-    sweep(name, least, lambda point: operation(point, tmp_path / str(point.at)))
+    KILLED.sweep(name, tmp_path)

@@ -6,11 +6,14 @@ a sweep over the moments after each write has all that sweeps over every call, b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
 
-from sqe_chain.errors import Superseded
+from sqe_chain.errors import Superseded, Unavailable
 from sqe_chain.plans.events import When
 from sqe_chain.testing.fault_injection import Arming
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
@@ -50,6 +53,20 @@ class Point:
             script.cancel()
 
     @contextmanager
+    def unanswered(
+        self, faulty: Arming, of: Port | None = None, when: When = "before", calls: int = 1
+    ) -> Iterator[None]:
+        """A call of what is done in here gets no answer, before it takes effect or after that; whoever called tries again."""
+
+        def raise_unavailable() -> None:
+            self.reached = True
+            raise Unavailable(f"no answer at call {self.at}")
+
+        faulty.script.injected.append(InjectedFault(raise_unavailable, of, when, passes=self.at, calls=calls))
+        yield
+        faulty.cancel()
+
+    @contextmanager
     def paused(
         self,
         faulty: Arming | FaultScript,
@@ -81,6 +98,37 @@ class Point:
             self.refused = True
         finally:
             script.cancel()
+
+
+class Operations:
+    """A table of operations: each sets up a world, does one thing under the fault of a point, repairs, and checks what must hold.
+
+    Attributes:
+        rows: name -> calls that there are at least (fewer, and the fault does not hit what it is meant to hit), and the operation.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[str, tuple[int, Callable[[Point, Path], None]]] = {}
+
+    def enter(
+        self, name: str, least: int, **choices: Iterable[Any]
+    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        """Enter an operation, once for each combination of choices."""
+
+        def enter(operation: Callable[..., None]) -> Callable[..., None]:
+            for combined in itertools.product(*choices.values()):
+                chosen = dict(zip(choices, combined, strict=True))
+                row = ", ".join([name, *(str(getattr(one, "__name__", one)) for one in combined)])
+                assert row not in self.rows
+                self.rows[row] = (least, partial(operation, **chosen))
+            return operation
+
+        return enter
+
+    def sweep(self, name: str, at: Path) -> list[Point]:
+        """Do it at each point until one is not reached; in `make test` at some of them. Returns those that were."""
+        least, operation = self.rows[name]
+        return sweep(name, least, lambda point: operation(point, at / str(point.at)))
 
 
 def sweep(what: str, least: int, act: Callable[[Point], None]) -> list[Point]:

@@ -252,7 +252,7 @@ MUTANTS: Final = (
             replace("self._find(name) if name != self.env.flow.name else None", "self._find(name)"),
         ),
         ("Attempts._find", drop("check_claim(self.env, self.mine)")),
-        killed_by="test_rebuild::test_a_rebuild_that_another_run_overtakes_anywhere_changes_nothing",
+        killed_by="test_call_sweep::test_paused_at_each_call",
         schedules=6000,
     ),
     mutant(

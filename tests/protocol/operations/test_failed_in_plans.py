@@ -5,14 +5,13 @@ Method: words fail, and the code is corrected. A second operator works while the
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from random import Random
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
-from sqe_chain.errors import DeadLettersLost, NotCaughtUp, PoisonError, Superseded
+from sqe_chain.errors import DeadLettersLost, NotCaughtUp, PoisonError
 from sqe_chain.ext.explain.audit import audit
 from sqe_chain.ext.explain.fate import find_fate
 from sqe_chain.ext.explain.trace import trace
@@ -27,33 +26,6 @@ from tests.support.dead_letter_world import FINAL, DeadLetterWorld
 from tests.support.environments import environment_of
 from tests.support.skipped_words import WORDS, Counting
 from tests.support.word_flows import append_word, same_key, stored_words, word
-
-
-@pytest.mark.parametrize("second", ["release", "discard"])
-def test_of_two_operators_the_first_one_decides(second: str) -> None:
-    for number in range(1000):
-        counting = Counting()
-        done = list[object]()
-
-        def meanwhile(own: Counting = counting, to: list[object] = done) -> None:
-            operator = own.operator()
-            decide = operator.release if second == "release" else operator.discard
-            to.append(decide(FailedSelection(key="bee")))
-
-        counting.rehearsal.meanwhile(meanwhile, of="broker", at=number)
-        with suppress(Superseded):  # the second one has claimed the flow
-            counting.operator().release()
-        counting.rehearsal.cancel()
-        counting.operator().release()
-        statuses = counting.statuses()
-        assert statuses["dog"] == "released"
-        expected = [text for text in WORDS if text != "bee" or statuses["bee"] == "released"]
-        assert counting.counted() == expected, (number, statuses)
-        if not done:
-            assert number > 10
-            return
-    raise AssertionError("no end")
-
 
 ORDERS = [
     ("release", "rebuild"),

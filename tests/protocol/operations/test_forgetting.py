@@ -7,7 +7,6 @@ store and broker is compared with what a neighbour alone would have left.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -17,9 +16,8 @@ from sqe_chain.flow import Flow
 from sqe_chain.operations.forget import ForgetFlow, known_flow, known_flows
 from sqe_chain.ports import Home
 from sqe_chain.testing import Rehearsal
-from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault
+from sqe_chain.testing.faults import Crash, FaultScript
 from tests.support.forgotten import KEPT, Neighbours, flow_of
-from tests.support.suites import points
 from tests.support.word_flows import word
 
 
@@ -60,30 +58,6 @@ def test_a_run_that_slept_changes_nothing_any_more() -> None:
     with pytest.raises((Superseded, ConfigurationError, Unavailable)):  # its outputs may be created again
         run.batch()
     assert pipeline.left() == KEPT
-
-
-def test_a_forgetting_that_another_one_overtakes_keeps_the_flow_that_began_again() -> None:
-    """It hung, was repeated, and wakes when a new flow of that name has states of its own."""
-    for at in points("a forgetting that is overtaken"):
-        pipeline = Neighbours()
-        again = Rehearsal(flow_of("first"), store=pipeline.stores, log=pipeline.first.log)
-
-        def overtake(pipeline: Neighbours = pipeline, again: Rehearsal = again) -> None:
-            pipeline.forget(topics=False)
-            again.run_until_caught_up()
-
-        script = FaultScript()
-        script.injected.append(InjectedFault(overtake, passes=at))
-        with suppress(Superseded, ConfigurationError):  # it is run now
-            pipeline.forget(script, topics=False)
-        if script.injected:
-            assert at > 40
-            return
-        if (
-            known_flow(pipeline.stores[""], "first") is not None
-        ):  # else that one was meant: it was there before the claim
-            again.restart()
-            assert sorted(again.states("letters")) == [b"a", b"b", b"c"], at
 
 
 def test_a_flow_that_is_run_is_not_forgotten() -> None:

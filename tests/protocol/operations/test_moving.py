@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from hashlib import blake2b
 
 import pytest
@@ -23,7 +21,6 @@ from sqe_chain.testing import Crash, Rehearsal
 from tests.protocol.plans.test_plan_json import with_newer_members
 from tests.support.moved import elsewhere, feed, run_before, states_of, stores
 from tests.support.plans import last_plan
-from tests.support.suites import points
 from tests.support.word_flows import stored_words, word
 
 
@@ -154,23 +151,6 @@ def test_a_run_that_is_alive_is_fenced_off_and_can_start_again(before: Rehearsal
         alive.batch()
     before.run_until_caught_up()
     assert stored_words(before)["a"] == "ant ape auk"
-
-
-def test_an_import_that_another_one_overtakes_anywhere_deletes_nothing(before: Rehearsal) -> None:
-    """It hung, was started again, and wakes when the other one has long filled the stores."""
-    lines, expected = before.exported(), states_of(before)
-    for at in points("an import that is overtaken"):
-        found = stores()
-        first, second = (Rehearsal(before.flow, log=before.log, store=found) for _ in range(2))
-        first.meanwhile(partial(second.imported, lines), at=at)
-        with suppress(Superseded, ConfigurationError):  # the stores know the flow already
-            first.imported(lines)
-        if first.script.injected:
-            assert at > 40
-            return
-        assert states_of(second) == expected, at
-        second.start()
-        assert states_of(second) == expected, at
 
 
 def test_rubbish_of_an_interrupted_import_is_removed(before: Rehearsal) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sqe_chain.errors import ConfigurationError, FlowError, PartitionsMismatch, ReadersOverlap, Superseded
+from sqe_chain.errors import ConfigurationError, FlowError, PartitionsMismatch, ReadersOverlap
 from sqe_chain.features.readers import Readers, ReadersClaim, read_record, write_record
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
@@ -23,7 +23,6 @@ from sqe_chain.ports.readers import Partitions
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.environments import environment_of
 from tests.support.readers import ReaderPipeline, begun_readers, sets
-from tests.support.suites import points, some
 from tests.support.table_flows import Reading, table_flow
 
 
@@ -45,43 +44,6 @@ def test_each_flushes_and_commits_at_its_own_rate(tmp_path: Path) -> None:
     assert {tp[1] for tp in second.commits()} == {2, 3}
     pipeline.run_until_caught_up()
     pipeline.check()
-
-
-def test_a_zombie_of_one_at_every_call_does_not_disturb_the_other(tmp_path: Path) -> None:
-    number = 0
-    while True:
-        pipeline = begun_readers(tmp_path / str(number), "0-1", "2-3")
-        first, second = pipeline.readers
-
-        def others(found: ReaderPipeline = pipeline) -> None:
-            first, second = found.readers
-            run = first.service
-            first.service = None
-            first.start()
-            found.feed(3)
-            first.batch()
-            second.batch()
-            first.service = run
-
-        first.start()
-        first.meanwhile(others, of="table", at=number)
-        superseded = False
-        try:
-            while first.batch():
-                pass
-        except Superseded:
-            superseded = True
-            first.service = None
-        beyond = bool(first.script.injected)
-        first.cancel()
-        pipeline.run_until_caught_up()
-        pipeline.check()
-        assert second.ended == 0
-        if beyond:
-            break
-        assert superseded
-        number += 1
-    assert number >= 4
 
 
 @pytest.mark.parametrize(("wanted", "shared"), [("0", 0), ("1-2", 1), ("3-", 3), ("0-3", 0), ("2", 2)])
@@ -114,64 +76,6 @@ def test_a_flow_with_readers_does_not_run_as_one_nor_the_other_way_round(tmp_pat
     other.check()
 
 
-def test_a_reader_and_the_whole_flow_that_start_at_the_same_moment(tmp_path: Path) -> None:
-    """At each call of one the other starts, reads, and dies: never do both read."""
-    for number in some("a reader and the whole flow", range(200)):
-        pipeline = ReaderPipeline(tmp_path / str(number))
-        pipeline.feed()
-        one, reader = pipeline.as_one(), pipeline.reader("0-1")
-        refused: list[str] = []
-
-        def start(
-            found: ReaderPipeline = pipeline, rehearsal: Rehearsal = one, refused: list[str] = refused
-        ) -> None:
-            try:
-                rehearsal.run_until_caught_up()
-            except ReadersOverlap:
-                refused.append("one")
-
-        reader.meanwhile(start, at=number)
-        try:
-            reader.run_until_caught_up()
-        except ReadersOverlap:
-            refused.append("reader")
-        assert refused or reader.script.injected
-        if reader.script.injected:
-            assert number > 10
-            return
-        # A refused run stays refused, or neither has begun and one of them may.
-        if refused == ["reader"]:
-            one.restart()
-            one.run_until_caught_up()
-            pipeline.check()
-    raise AssertionError("more calls than that")
-
-
-def test_two_readers_that_overlap_and_start_at_the_same_moment(tmp_path: Path) -> None:
-    for number in range(200):
-        pipeline = ReaderPipeline(tmp_path / str(number))
-        pipeline.feed()
-        first, second = pipeline.reader("0-2"), pipeline.reader("2-3")
-        refused: list[str] = []
-
-        def start(second: Rehearsal = second, refused: list[str] = refused) -> None:
-            try:
-                second.run_until_caught_up()
-            except ReadersOverlap:
-                refused.append("second")
-
-        first.meanwhile(start, at=number)
-        try:
-            first.run_until_caught_up()
-        except ReadersOverlap:
-            refused.append("first")
-        if first.script.injected:
-            assert number > 10
-            return
-        assert len(refused) == 1
-    raise AssertionError("more calls than that")
-
-
 def test_while_sets_are_changed_their_readers_do_not_start_and_others_go_on(tmp_path: Path) -> None:
     pipeline = begun_readers(tmp_path, "0-1", "2-3")
     changing = pipeline.changer()
@@ -189,37 +93,6 @@ def test_while_sets_are_changed_their_readers_do_not_start_and_others_go_on(tmp_
     pipeline.become(["0", "1", "2-3"])
     pipeline.run_until_caught_up()
     pipeline.check()
-
-
-@pytest.mark.parametrize("starting", [False, True])
-def test_a_reader_that_sleeps_through_a_change_adds_nothing(tmp_path: Path, starting: bool) -> None:
-    for number in points(f"a reader that sleeps, {starting}"):
-        pipeline = begun_readers(tmp_path / str(number), "0-3")
-        (reader,) = pipeline.readers
-        if starting:
-            reader.service = None
-        else:
-            reader.restart()
-
-        def change(found: ReaderPipeline = pipeline) -> None:
-            found.change(found.changer(), ["0-1", "2-3"])
-            found.become(["0-1", "2-3"])
-            found.run_until_caught_up()
-
-        reader.meanwhile(change, at=number)
-        superseded = False
-        try:
-            while reader.batch():
-                pass
-        except (Superseded, ReadersOverlap):
-            superseded = True
-        if reader.script.injected:
-            break
-        assert superseded or pipeline.readers[0] is not reader
-        pipeline.feed(5)
-        pipeline.run_until_caught_up()
-        pipeline.check()
-    assert number > 5
 
 
 def test_an_old_set_is_refused_after_a_change(tmp_path: Path) -> None:

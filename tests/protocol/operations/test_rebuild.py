@@ -42,10 +42,8 @@ from tests.support.rebuilding import (
     lose_a_cell,
     lose_a_stage,
     lose_everything,
-    rebuild_after_a_crash,
     roll_back_downstream,
 )
-from tests.support.suites import points
 from tests.support.word_flows import append_word, first_letter, stored_words, word
 
 LOSSES: dict[Callable[[Pipeline], None], type[ServiceStopped]] = {
@@ -85,41 +83,6 @@ def test_the_run_before_is_fenced_off() -> None:
     pipeline.check()
 
 
-@pytest.mark.parametrize("mine", ["rebuild", "resume"])
-@pytest.mark.parametrize("theirs", ["rebuild", "resume", "service"])
-def test_a_rebuild_that_another_run_overtakes_anywhere_changes_nothing(mine: str, theirs: str) -> None:
-    """It raises an error, whatever it finds changed; the flow is where the other run has left it."""
-    overtaken = 0
-    for at in points(f"{mine} overtaken by {theirs}"):
-        pipeline = Pipeline()
-        pipeline.feed(BEFORE)
-        if "resume" in {mine, theirs}:
-            pipeline.found.crash_at_write(12, "after")
-            with pytest.raises(Crash):
-                pipeline.found.rebuild()
-        other = pipeline.same(pipeline.flow)
-
-        def overtake(other: Pipeline = other) -> None:
-            if theirs == "service":
-                other.found.run_until_caught_up()
-            else:
-                rebuild_after_a_crash(other.found, resume=theirs == "resume")
-
-        pipeline.found.meanwhile(overtake, at=at)
-        before = pipeline.found.script.calls
-        try:
-            rebuild_after_a_crash(pipeline.found, resume=mine == "resume")
-        except Superseded:
-            overtaken += 1
-        pipeline.check()
-        if pipeline.found.script.calls - before <= at:
-            assert overtaken > 5
-            return
-        pipeline.found.cancel()
-        pipeline.feed(AFTER)
-        pipeline.check()
-
-
 def test_an_overtaken_rebuild_does_not_take_the_newer_ones_epoch_to_delete_what_that_one_is_deleting() -> (
     None
 ):
@@ -155,37 +118,6 @@ def test_a_state_partition_that_has_begun_a_plan_does_not_go_back_when_it_is_del
     Attempts(env, Claim(2, "newer")).clear(stage, "notes", range(1), tombstone)
     assert store.headers("notes", "letters", [0]) == [replace(tombstone, number=header.number + 1)]
     assert not list(store.scan("notes", "letters", 0))
-
-
-def test_a_run_of_before_that_stamps_its_states_during_a_rebuild_does_not_end_it() -> None:
-    """It has claimed the flow before the rebuild did, and goes on anywhere in it; only then are the old states deleted."""
-    for at in points("an older run during a rebuild"):
-        pipeline = Pipeline()
-        pipeline.feed(BEFORE)
-        store = pipeline.store
-        home, _ = store.home("notes")
-        assert home is not None
-        store.set_home("notes", home, replace(home, epoch=2, run_id="older"))
-
-        def stamp(store: MemoryStore = store) -> None:
-            for stage in ("letters", "all"):
-                for part, header in enumerate(store.headers("notes", stage, range(2))):
-                    if header is not None and header.epoch < 2:
-                        store.write(
-                            "notes", stage, part, header, replace(header, epoch=2, run_id="older"), ()
-                        )
-
-        pipeline.found.meanwhile(stamp, at=at)
-        before = pipeline.found.script.calls
-        pipeline.found.rebuild()
-        if pipeline.found.script.calls - before <= at:
-            assert at > 50
-            return
-        pipeline.check()
-        cells = [(stage, part) for stage in ("letters", "all") for part in (0, 1)]
-        assert not any(list(store.scan("notes", *cell)) for cell in cells), at
-        pipeline.feed(AFTER)
-        pipeline.check()
 
 
 def test_outputs_sealed_but_not_published_are_published_after_it() -> None:

@@ -35,8 +35,7 @@ from sqe_chain.plans.plan import Plan
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.environments import environment_of
 from tests.support.memory_pipeline import totals_pipeline
-from tests.support.republished_states import NEW, OLD, WORDS, World, check_published_once, names, upstream
-from tests.support.suites import points
+from tests.support.republished_states import NEW, OLD, World, check_published_once, names, upstream
 from tests.support.word_flows import append_word, first_letter, word
 
 When = Literal["before", "after"]
@@ -234,43 +233,6 @@ def test_states_of_a_second_rebuild_may_be_republished_as_well() -> None:
 
 
 # ---------------------------------------------------------------------- crashes
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("of", ["broker", "store"])
-def test_an_outage_at_any_call_only_delays_it(of: Literal["broker", "store"], when: When) -> None:
-    for at in points(f"announcement, outage {when} a call of the {of}"):
-        world = World()
-        world.up.outage(of, at=at, when=when, calls=2)
-        world.up.announce()
-        check_published_once(world)
-        if world.up.script.injected:
-            break
-    assert at > 5
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_run_that_slept_publishes_nothing_older_than_what_was_published_meanwhile(when: When) -> None:
-    """Wherever it is paused: another run takes over and publishes later changes; then it wakes up."""
-    superseded = 0
-    for at in points(f"announcement, a run that sleeps {when}"):
-        world = World()
-        sleeper, other = world.of(), world.up
-
-        def meanwhile(world: World = world) -> None:
-            world.feed(*WORDS)
-            world.go_on()
-
-        sleeper.meanwhile(meanwhile, at=at, when=when)
-        try:
-            sleeper.announce()
-        except Superseded:
-            superseded += 1
-        if sleeper.script.injected:
-            break
-        assert {key: numbers[-1] for key, numbers in world.heard().items()} == world.newest()
-        assert other.batch() is False
-    assert superseded > 5
 
 
 @pytest.mark.few(1)

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
-from sqe_chain.errors import Superseded
 from sqe_chain.ext.tables import compacting
-from sqe_chain.plans.events import When
-from sqe_chain.protocol.with_plans import StagedService
 from tests.support.overwrite_flows import (
     NEW,
     Again,
@@ -27,7 +24,6 @@ from tests.support.overwrite_flows import (
     load_until_crash,
     rows_of,
 )
-from tests.support.suites import points
 
 MODES = ("table", "partitions")
 
@@ -93,66 +89,6 @@ def test_pairs_of_crashes(tmp_path: Path, mode: str) -> None:
             found.run(mode)
             found.load.cancel()
             assert found.rows == goal, (first, second)
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("of", ["table", "store"])
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_no_answer_at_every_call(
-    tmp_path: Path, mode: str, of: Literal["table", "store"], when: When
-) -> None:
-    again = Again(tmp_path)
-    goal = goal_of(again.old, again.new, mode)
-    for number in points(f"{mode}, outage {when} a call of the {of}"):
-        found = again.start()
-        found.use(mode)
-        found.load.outage(of, at=number, when=when)
-        found.load.complete_overwrite()
-        assert found.rows == goal, number
-        if found.load.script.injected:
-            assert number > 15
-            return
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_zombie_at_every_call_of_the_table_changes_nothing(tmp_path: Path, mode: str, when: When) -> None:
-    """Another run takes over, finishes the overwrite, and loads another file; then the first one wakes up."""
-    again = Again(tmp_path)
-    goal = goal_of(again.old, again.new, mode)
-    more = rows_of(5, "5", 2)
-    superseded = 0
-    for number in range(100):
-        found = again.start()
-        found.files(**NEW)
-
-        def others(found: LoadedTable = found) -> None:
-            run = found.load.service
-            found.run(mode)
-            assert found.rows == goal
-            found.add(d=more)
-            found.run(None)
-            found.use(mode)
-            found.load.service = run
-
-        found.use(mode)
-        found.load.start()
-        found.load.meanwhile(others, of="table", at=number, when=when)
-        try:
-            service = found.load.service
-            assert isinstance(service, StagedService)
-            while service.batch().worked:
-                pass
-            service.complete()
-        except Superseded:
-            superseded += 1
-        beyond = bool(found.load.script.injected)
-        found.load.cancel()
-        if beyond:
-            assert found.rows == goal
-            assert superseded == number > 6
-            return
-        assert found.rows == goal | more, number
 
 
 @pytest.mark.parametrize("mode", MODES)

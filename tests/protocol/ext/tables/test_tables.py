@@ -8,14 +8,13 @@ zombie.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sqe_chain.errors import ConfigurationError, Superseded
+from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import Flush, Sink, StateStore
 from sqe_chain.task.flushing import FLUSHED
 from sqe_chain.task.results import Job
@@ -36,60 +35,6 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
         use_memory(monkeypatch)
         monkeypatch.setattr(TablePipeline, "place", lambda at: f"cassandra://memory/{at.name}")
     return found
-
-
-def at_every_point(
-    at: Path, state_partitions: int, act: Act, *, restart: bool, numbers: Iterable[int] | None = None
-) -> int:
-    for number in numbers or itertools.count():
-        pipeline = begun_table(at / str(number), state_partitions)
-        if restart:
-            pipeline.service.service = None
-        act(pipeline, number)
-        pipeline.service.run_until_caught_up()
-        beyond = bool(pipeline.service.script.injected)
-        pipeline.service.cancel()
-        pipeline.service.run_until_caught_up()
-        pipeline.check()
-        if beyond:
-            return number
-    raise AssertionError("numbers end before the calls do")
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_no_answer_at_every_call_of_the_table(tmp_path: Path, when: str) -> None:
-    def outage(found: TablePipeline, number: int) -> None:
-        found.service.outage("table", at=number, when="before" if when == "before" else "after")
-
-    assert at_every_point(tmp_path, 2, outage, restart=True) >= 12
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_zombie_at_every_call_of_the_table_adds_nothing(tmp_path: Path, when: str) -> None:
-    superseded = 0
-
-    def pause(found: TablePipeline, number: int) -> None:
-        def others() -> None:
-            run = found.service.service
-            found.service.service = None
-            found.service.start()
-            found.feed(3)
-            found.service.batch()
-            found.service.service = run
-
-        nonlocal superseded
-        if found.service.service is None:
-            found.service.start()
-        found.service.meanwhile(others, of="table", at=number, when="before" if when == "before" else "after")
-        try:
-            while found.service.batch():
-                pass
-        except Superseded:
-            superseded += 1
-            found.service.service = None
-
-    points = at_every_point(tmp_path, 2, pause, restart=False)
-    assert superseded == points >= 6
 
 
 def test_two_crashes_in_a_row(tmp_path: Path) -> None:
