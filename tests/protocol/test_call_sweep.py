@@ -33,10 +33,10 @@ from tests.support.overwrite_flows import NEW, Again, goal_of, rows_of
 from tests.support.readers import ReaderPipeline, begun_readers
 from tests.support.rebuilding import AFTER, BEFORE, Pipeline, rebuild_after_a_crash
 from tests.support.skipped_words import WORDS, Counting
-from tests.support.sweeping import Operations, Point
+from tests.support.sweeping import HANGS_S, Operations, Point
 from tests.support.table_flows import begun_table
 
-PAUSED, UNANSWERED = Operations(), Operations()
+PAUSED, UNANSWERED = Operations(every=6), Operations(every=6)  # calls that read count, too
 WHEN: tuple[When, ...] = ("before", "after")
 
 # ---------------------------------------------------------------------- flows that are folded again, moved, forgotten
@@ -374,6 +374,7 @@ def flush_unanswered(point: Point, at: Path, when: When) -> None:
     pipeline.check()
 
 
+@pytest.mark.timeout(HANGS_S)
 @pytest.mark.few(len(PAUSED.rows))
 @pytest.mark.parametrize("name", PAUSED.rows)
 def test_paused_at_each_call(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,6 +382,7 @@ def test_paused_at_each_call(tmp_path: Path, name: str, monkeypatch: pytest.Monk
     PAUSED.sweep(name, tmp_path)
 
 
+@pytest.mark.timeout(HANGS_S)
 @pytest.mark.few(len(UNANSWERED.rows))
 @pytest.mark.parametrize("name", UNANSWERED.rows)
 def test_unanswered_at_each_call(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,11 +38,11 @@ from tests.support.rebuilding import (
     start_again,
 )
 from tests.support.skipped_words import WORDS, Counting
-from tests.support.sweeping import Operations, Point
+from tests.support.sweeping import HANGS_S, Operations, Point
 from tests.support.table_flows import TablePipeline, begun_table
 from tests.support.word_flows import stored_words, word
 
-KILLED = Operations()
+KILLED = Operations(every=3)  # a rule is often broken at a single write
 
 
 # ---------------------------------------------------------------------- flows that are folded again
@@ -470,6 +470,7 @@ def forget_readers(point: Point, at: Path, before: str) -> None:
     assert pipeline.store.flows() == []
 
 
+@pytest.mark.timeout(HANGS_S)
 @pytest.mark.few(len(KILLED.rows))
 @pytest.mark.parametrize("name", KILLED.rows)
 def test_killed_after_each_write(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

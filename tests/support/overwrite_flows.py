@@ -11,6 +11,7 @@ import msgspec
 
 from sqe_chain import Flow
 from sqe_chain.ext.tables.memory import MemoryStorage
+from sqe_chain.ext.tables.opening import storage_at
 from sqe_chain.ext.tables.reading import Table, open_table
 from sqe_chain.features.settings import settings_of
 from sqe_chain.plans.plan import Plan
@@ -175,7 +176,8 @@ def load_until_crash(loaded: LoadedTable) -> None:
 
 def check_once(loaded: LoadedTable, mode: str, goal: Found) -> None:
     """The same command again replaces nothing and reads nothing; a plain load adds nothing."""
-    plan, files = loaded.last.number, loaded.table._snapshot().files()
+    table = storage_at(loaded.address)
+    plan, files = loaded.last.number, table.snapshot().files()
     loaded.run(mode)
     loaded.run(None)
-    assert (loaded.rows, loaded.last.number, loaded.table._snapshot().files()) == (goal, plan, files)
+    assert (loaded.rows, loaded.last.number, table.snapshot().files()) == (goal, plan, files)

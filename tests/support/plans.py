@@ -12,6 +12,7 @@ from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.ports import StateStore
+from sqe_chain.testing import Rehearsal
 
 
 def last_plan(store: StateStore, flow: str) -> Plan:
@@ -19,6 +20,12 @@ def last_plan(store: StateStore, flow: str) -> Plan:
     plan = read_last_plan(store, flow)
     assert plan is not None
     return plan
+
+
+def stored_in(rehearsal: Rehearsal, stage: str) -> str:
+    """The name under which the states of a stage are now; each rebuild gives them another one."""
+    plan = read_last_plan(rehearsal.stores[""], rehearsal.flow.name)
+    return rehearsal.flow.name if plan is None else plan.layout.stages[stage].flow
 
 
 def reseal_last_plan(store: StateStore, flow: str, change: Callable[[dict[str, Any]], object]) -> None:

@@ -8,7 +8,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import PoisonPolicy
-from sqe_chain.operations.failed_in_plans import FailedInPlans
+from sqe_chain.operations.failed_in_plans import FailedInPlans, list_in_plans
 from sqe_chain.plans.settings import Settings
 from sqe_chain.testing import Rehearsal
 from tests.support.environments import environment_of
@@ -51,7 +51,11 @@ class Counting:
         return FailedInPlans(environment_of(self.rehearsal))
 
     def statuses(self) -> dict[str, str]:
-        return {str(record.key, "utf-8"): record.status for record in self.operator()._list() if record.key}
+        return {
+            str(record.key, "utf-8"): record.status
+            for record in list_in_plans(self.rehearsal.flow, self.rehearsal.stores[""], self.rehearsal.log)
+            if record.key
+        }
 
     def counted(self) -> list[str]:
         self.rehearsal.service = None

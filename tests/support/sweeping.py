@@ -19,8 +19,8 @@ from sqe_chain.testing.fault_injection import Arming
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
 from tests.support.suites import points
 
-EVERY: Final = 3
-"""Of so many points `make test` takes one: a rule is often broken at a single write."""
+HANGS_S: Final = 600
+"""A sweep that takes longer hangs. It is made of many worlds, on machines that do other things, too."""
 
 
 class Point:
@@ -103,11 +103,15 @@ class Point:
 class Operations:
     """A table of operations: each sets up a world, does one thing under the fault of a point, repairs, and checks what must hold.
 
+    Args:
+        every: of so many points `make test` takes one.
+
     Attributes:
         rows: name -> calls that there are at least (fewer, and the fault does not hit what it is meant to hit), and the operation.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, every: int) -> None:
+        self.every = every
         self.rows: dict[str, tuple[int, Callable[[Point, Path], None]]] = {}
 
     def enter(
@@ -128,19 +132,20 @@ class Operations:
     def sweep(self, name: str, at: Path) -> list[Point]:
         """Do it at each point until one is not reached; in `make test` at some of them. Returns those that were."""
         least, operation = self.rows[name]
-        return sweep(name, least, lambda point: operation(point, at / str(point.at)))
+        return sweep(name, least, self.every, lambda point: operation(point, at / str(point.at)))
 
 
-def sweep(what: str, least: int, act: Callable[[Point], None]) -> list[Point]:
+def sweep(what: str, least: int, every: int, act: Callable[[Point], None]) -> list[Point]:
     """Act at each point until one is not reached; in `make test` at some of them. Returns those that were.
 
     Args:
         what: names the sweep.
         least: the calls that there are at least: fewer, and the fault does not hit what it is meant to hit.
+        every: of so many points `make test` takes one.
         act: sets up, does what is done under the fault of this point, repairs, and checks what must hold.
     """
     reached: list[Point] = []
-    for at in points(what, EVERY):
+    for at in points(what, every):
         point = Point(at)
         try:
             act(point)

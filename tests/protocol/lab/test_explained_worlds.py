@@ -17,6 +17,7 @@ from sqe_chain.flow.stored import StoredState
 from tests.lab.simulator.run import Simulation
 from tests.lab.simulator.schedule_generator import drawn
 from tests.support.environments import environment_of
+from tests.support.plans import stored_in
 
 SEEDS = range(0, 60, 5)
 
@@ -43,7 +44,7 @@ def test_every_key_is_explained(seed: int) -> None:
                 state.key
                 for cell in env.flow.cells[stage.index]
                 for row, content in env.ports.store(stage).scan(
-                    service._store_flow(stage.name), stage.name, cell
+                    stored_in(service, stage.name), stage.name, cell
                 )
                 for state in stage.stage_kind.states_in(row, content)
             }

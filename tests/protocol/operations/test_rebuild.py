@@ -13,6 +13,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.adapters.memory.store import MemoryStore
+from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import (
     ConfigurationError,
     LostOffsets,
@@ -31,7 +32,7 @@ from sqe_chain.task.states import Claim
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.environments import environment_of
 from tests.support.number_flows import add
-from tests.support.plans import last_plan
+from tests.support.plans import last_plan, stored_in
 from tests.support.rebuilding import (
     AFTER,
     BEFORE,
@@ -289,7 +290,9 @@ def test_a_rebuild_that_is_asked_to_stop_changes_nothing_and_can_be_resumed() ->
     pipeline = Pipeline()
     pipeline.feed(BEFORE)
     env = environment_of(pipeline.found)
-    stopping = Rebuild(env, lambda flow: pipeline.found._engine(env.ports, flow), stopped=lambda: True)
+    stopping = Rebuild(
+        env, lambda flow: InProcessEngine(flow, env.ports.log, env.ports.store), stopped=lambda: True
+    )
     with pytest.raises(ServiceStopped, match="Nothing has changed"):
         stopping.run()
     assert set(last_plan(pipeline.store, "notes").layout.stored_in().values()) == {"notes"}
@@ -431,14 +434,14 @@ def test_a_name_under_which_a_store_holds_states_is_not_used_again() -> None:
     rehearsal.run_until_caught_up()
     early = rehearsal.commits()
     rehearsal.rebuild()
-    live = rehearsal._store_flow("letters")
+    live = stored_in(rehearsal, "letters")
     home.restore_all()
     rehearsal.log.forget("notes")
     rehearsal.log.commit("notes", early)
     states.restore_part("notes", "letters", 0)
     states.restore_part("notes", "letters", 1)
     rehearsal.rebuild()
-    assert rehearsal._store_flow("letters") != live
+    assert stored_in(rehearsal, "letters") != live
     assert stored_words(rehearsal)["a"] == "ant ape auk"
 
 
@@ -453,7 +456,7 @@ def test_a_run_of_a_flow_rebuilt_twice_raises_superseded() -> None:
     zombie = pipeline.found.service
     assert zombie is not None
     before = [header for header in pipeline.found.headers("letters") if header]
-    at = pipeline.found._store_flow("letters")
+    at = stored_in(pipeline.found, "letters")
     pipeline.found.rebuild()
     after = pipeline.store.headers(at, "letters", range(len(before)))
     for old, new in zip(before, after, strict=True):

@@ -16,6 +16,7 @@ from sqe_chain.errors import FlowError
 from sqe_chain.ports import ViewKind
 from sqe_chain.stages import Sessions, Tumbling
 from sqe_chain.testing import Rehearsal
+from tests.support.plans import stored_in
 
 HOUR_MS = 3_600_000
 
@@ -52,7 +53,7 @@ def flow_of(view: ViewKind | None = "json", *, state: Any = Total, retention_ms:
 def views(service: Rehearsal) -> dict[bytes, Any]:
     """All views of the stage, where its states are now."""
     store: Any = service.stores[""]
-    flow = service._store_flow("hours")
+    flow = stored_in(service, "hours")
     found: dict[bytes, Any] = {}
     for part in range(2):
         found |= store.copy_part(flow, "hours", part).views

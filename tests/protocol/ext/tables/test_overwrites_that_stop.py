@@ -21,6 +21,7 @@ from sqe_chain.errors import (
     TableAltered,
     TableInconsistent,
 )
+from sqe_chain.ext.tables.opening import storage_at
 from sqe_chain.features.settings import settings_of
 from sqe_chain.plans.plan import Plan
 from sqe_chain.protocol.with_plans import StagedService
@@ -286,7 +287,7 @@ def test_a_vacuum_leaves_what_is_staged(on_disk: LoadedTable) -> None:
 
 def age(found: LoadedTable) -> set[str]:
     """Let the files of the table be old; returns those that no version names."""
-    named = {file.path for file in found.table._snapshot().files()}
+    named = {file.path for file in storage_at(found.address).snapshot().files()}
     all_files = [path for path in Path(found.address).glob("*/*.parquet") if "_delta_log" not in str(path)]
     for path in all_files:
         os.utime(path, (1, 1))

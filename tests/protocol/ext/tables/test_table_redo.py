@@ -10,19 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.memory_chunks import use_memory
-from tests.support.table_flows import TablePipeline
-
-
-def begun(at: Path, state_partitions: int = 2) -> TablePipeline:
-    pipeline = TablePipeline(at, state_partitions=state_partitions)
-    pipeline.feed()
-    pipeline.service.run_until_caught_up()
-    pipeline.feed()
-    return pipeline
+from tests.support.table_flows import TablePipeline, begun_table
 
 
 def test_a_redo_writes_no_file_again_and_names_it_the_same(tmp_path: Path) -> None:
-    once, again = begun(tmp_path / "once"), begun(tmp_path / "again")
+    once, again = begun_table(tmp_path / "once", 2), begun_table(tmp_path / "again", 2)
     once.service.run_until_caught_up()
     writes = len(again.service.script.written)
     again.service.crash_at_call(
@@ -42,7 +34,7 @@ def test_a_redo_writes_no_file_again_and_names_it_the_same(tmp_path: Path) -> No
 def test_a_redo_writes_the_chunks_that_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     database = use_memory(monkeypatch)
     monkeypatch.setattr(TablePipeline, "place", lambda at: f"cassandra://memory/{at.name}")
-    once, again = begun(tmp_path / "once", 1), begun(tmp_path / "again", 1)
+    once, again = begun_table(tmp_path / "once", 1), begun_table(tmp_path / "again", 1)
     before = len(once.table_writes())
     once.service.run_until_caught_up()
     writes = [one.rpartition(": ")[2] for one in once.table_writes()[before:]]
@@ -50,7 +42,7 @@ def test_a_redo_writes_the_chunks_that_are_missing(tmp_path: Path, monkeypatch: 
     assert writes == [*["write_pieces"] * chunks, *["write_index"] * chunks, "compare_and_set"]
     assert chunks > 2
     for crash in range(2 * chunks):
-        again = begun(tmp_path / f"again-{crash}", 1)
+        again = begun_table(tmp_path / f"again-{crash}", 1)
         again.service.crash_at_call(crash, "after", of="table", writes=True)
         again.service.run_until_crash()
         before = len(again.table_writes())
