@@ -20,7 +20,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.operations.failed import FailedSelection
 from sqe_chain.operations.forget import known_flow
 from sqe_chain.plans.events import When
-from sqe_chain.protocol.aggregation import StagedService
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.testing import Crash, Rehearsal
 from sqe_chain.testing.faults import FaultScript, Port
 from tests.support import forgotten, republished_states

@@ -16,6 +16,7 @@ from sqe_chain.plans.retrying import Committing, Retry
 from sqe_chain.protocol.without_plans import Republisher
 from sqe_chain.testing import Rehearsal, Settings, SteppingClock
 from sqe_chain.testing.faults import FaultScript
+from tests.support.environments import send_commits_by
 from tests.support.number_flows import add
 
 
@@ -152,7 +153,7 @@ def test_a_crash_while_a_commit_is_under_way_costs_repeated_work_only(published:
     for number in (1, 10, 100):
         up.feed("numbers", Int64Value(value=number))
     run = up.start()
-    run.env.commits._pool = Late()
+    send_commits_by(run, Late())
     for _ in range(published):
         assert run.batch().worked
     (committed,) = (commit.offset for commit in up.commits().values())
@@ -171,7 +172,7 @@ def test_committed_is_emitted_when_it_is_true() -> None:
         up.feed("numbers", Int64Value(value=number))
     run = up.start()
     assert isinstance(run, Republisher)
-    run.env.commits._pool = Late()
+    send_commits_by(run, Late())
 
     def commits_reported() -> list[Committed]:
         return [event for event in up.script.events if isinstance(event, Committed)]
@@ -192,7 +193,7 @@ def test_a_plan_is_open_until_its_commit_is_acknowledged() -> None:
     up.feed("numbers", Int64Value(value=1))
     up.run_until_caught_up()
     run = down.start()
-    run.env.commits._pool = Late()
+    send_commits_by(run, Late())
     run.batch()
     assert run.open_plan is not None
     run.env.commits.settle()
@@ -206,7 +207,7 @@ def test_a_run_that_ends_gives_its_claim_back_when_its_commit_is_acknowledged() 
     up.feed("numbers", Int64Value(value=1))
     up.run_until_caught_up()
     run = down.start()
-    run.env.commits._pool = Late()
+    send_commits_by(run, Late())
     run.batch()
     assert not down.commits(), "otherwise this test would prove nothing"
     run.leave()

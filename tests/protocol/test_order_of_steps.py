@@ -13,6 +13,7 @@ from sqe_chain.ports import Header
 from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import PortCall
+from tests.support.environments import send_commits_by
 from tests.support.word_flows import append_word, same_key, word, words_by_first_letter
 
 
@@ -78,7 +79,7 @@ def test_after_a_batch_every_header_is_at_its_plan_whatever_it_touched() -> None
 
 def test_the_next_batch_is_sealed_when_the_commit_of_the_one_before_is_acknowledged() -> None:
     found, run = running()
-    run.env.commits._pool = Unanswered()
+    send_commits_by(run, Unanswered())
     writes = writes_of(found)
     run.batch()
     assert "commit" not in writes, "it is under way"
