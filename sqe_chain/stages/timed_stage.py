@@ -186,20 +186,15 @@ class ExpiringRows(Generic[Item]):
         self._table = table
         self._timetable = timetable
         self._end_of = end_of
-        self._gives = gives
         self._rows: LiveRows[list[Item]] = LiveRows(
             table,
             lambda content: [] if content is None else decode(content),
             lambda items: encode(items) if items else None,
+            self._remind if gives else None,
         )
 
     def all_at(self, row: bytes) -> list[Item]:
         """All live items of a row, including those that have expired but are not purged yet."""
-        if self._gives and row not in self._rows:
-            for item in self._rows[row]:
-                end_ms = self._end_of(item)
-                if end_ms != item.listed_ms:
-                    self._timetable.remind(row, end_ms)
         return self._rows[row]
 
     def at(self, row: bytes) -> list[Item]:
@@ -225,6 +220,12 @@ class ExpiringRows(Generic[Item]):
             for row in rows:
                 self._purge(row, now_ms)
         self._rows.write()
+
+    def _remind(self, row: bytes, items: list[Item]) -> None:
+        for item in items:
+            end_ms = self._end_of(item)
+            if end_ms != item.listed_ms:
+                self._timetable.remind(row, end_ms)
 
     def _purge(self, row: bytes, now_ms: int) -> None:
         kept = self.at(row)

@@ -185,7 +185,7 @@ MUTANTS: Final = (
     ),
     mutant(
         "what expires at another moment than it is listed for is forgotten",
-        ("ExpiringRows.all_at", replace("end_ms != item.listed_ms", "False")),
+        ("ExpiringRows._remind", replace("end_ms != item.listed_ms", "False")),
         killed_by=(
             "test_windows::test_with_less_lateness_windows_of_before_are_emitted_all_the_same[sessions]",
             "test_joining::test_with_another_lateness_values_of_before_are_joined_with_none_all_the_same[less]",
