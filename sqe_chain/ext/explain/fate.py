@@ -11,6 +11,7 @@ from sqe_chain.chain import stored_epoch
 from sqe_chain.envelope.carrier import find_head
 from sqe_chain.envelope.head import parse_chain
 from sqe_chain.errors import ConfigurationError, EnvelopeError, PoisonError
+from sqe_chain.ext.explain.narrowing import Focus, lets_keys_go_alone
 from sqe_chain.ext.explain.reading import Pass
 from sqe_chain.ext.explain.recording import Contribution, Place, Recorder
 from sqe_chain.ext.explain.replaying import Replay
@@ -325,13 +326,27 @@ class _Search:
         if not reached.contributions() and operators.silent:
             which = ", ".join(dict.fromkeys(operators.silent))
             return self.fate("filtered", f"Nothing of it passed {which}.")
-        return self._in_stages(takes=bool(reached.contributions()))
+        return self._in_stages(reached.contributions())
 
-    def _in_stages(self, *, takes: bool) -> Fate:
-        """What the stages have done with the record, once it has passed the operators."""
+    def _in_stages(self, first: Sequence[Contribution]) -> Fate:
+        """What the stages have done with the record, once it has passed the operators.
+
+        Args:
+            first: the units that the stages would get of it if no other record was there.
+        """
         recorder = Recorder(place=self.place)
+        # Later records change nothing about it, unless it waits for event time or a stage gives later what it makes of it.
+        ends = not self.env.flow.by_time and not any(
+            stage.traits.ticks or stage.traits.gives_later for stage in self.env.flow.stages
+        )
         with Replay(
-            self.env, self.plan, recorder, reading=self.reading, failed=self._failed_logs()
+            self.env,
+            self.plan,
+            recorder,
+            focus=self._focus(first),
+            reading=self.reading,
+            failed=self._failed_logs(),
+            enough=self._has_read if ends else None,
         ) as replay:
             replay.run()
         units = tuple(recorder.contributions())
@@ -346,7 +361,28 @@ class _Search:
             )
             return self.fate("dropped", f"{why[:1].upper()}{why[1:]}.", contributions=units)
         holder = holder_of(self.env.flow, self.plan)
-        if not takes and holder is None:
+        if not first and holder is None:
             return self.fate("filtered", "No stage takes it.")
         by = f" {holder} holds it back." if holder is not None else ""
         return self.fate("waiting", f"It waits for event time.{by}")
+
+    def _has_read(self, plan: Plan) -> bool:
+        """Whether a plan has read the record."""
+        planned = plan.ends().get(self.place[:2])
+        return planned is not None and planned.stop > self.place[2]
+
+    def _focus(self, first: Sequence[Contribution]) -> Focus | None:
+        """The keys of the record alone, where no stage gets units of another one. What stages pass on depends on their states."""
+        flow = self.env.flow
+        alone = all(
+            flow.depths[stage.index] == 1 and stage.traits.states_by_key and lets_keys_go_alone(flow, stage)
+            for stage in flow.stages
+        )
+        if not alone or flow.by_time:
+            return None
+        return Focus(
+            {
+                stage.name: frozenset(unit.key for unit in first if unit.stage == stage.name)
+                for stage in flow.stages
+            }
+        )

@@ -91,6 +91,7 @@ class Replay:
         since: a file of `sqe-chain export`: begin with its states; None: begin where the flow began.
         reading: counts the records, and may end the replay early.
         failed: what the flow's dead-letter topic knows; see `failed_logs`.
+        enough: whether the replay may end after a plan; None: it goes on up to the plan of the flow.
 
     Attributes:
         missing: records that retention has deleted. The replay begins after them. After an export it does not begin.
@@ -106,6 +107,7 @@ class Replay:
     since: Path | None = None
     reading: Pass = field(default_factory=Pass)
     failed: Sequence[FailedLog] = ()
+    enough: Callable[[Plan], bool] | None = None
     missing: tuple[Missing, ...] = ()
     before: Before | None = None
     _stores: dict[str, MemoryStore] = field(default_factory=dict)
@@ -167,6 +169,8 @@ class Replay:
         while service.batch().worked:
             self.reading.reached(self._read_to(service.last) - begun)
             self.reading.check()
+            if self.enough is not None and service.last is not None and self.enough(service.last):
+                return
 
     def _begin(self, flow: CompiledFlow) -> Refold:
         """What to fold, after the states that it begins with are in the stores."""

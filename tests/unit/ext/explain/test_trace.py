@@ -22,6 +22,7 @@ from sqe_chain.ext.explain.report import page_of, trace_as_object, verdict_of
 from sqe_chain.ext.explain.trace import Trace, trace
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.flow import Flow
+from sqe_chain.plans.settings import Settings
 from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
@@ -319,3 +320,19 @@ def test_an_audit_of_a_thousand_keys_finds_the_one_that_was_altered() -> None:
     alter(service, b"k617", 1)
     altered = audit(env, stage, 5_000, Random(1))
     assert (altered.different, len(altered.first)) == ((b"k617",), 1)
+
+
+@pytest.mark.parametrize(("flow", "read"), [(totals(), 12), (hours(), 40)])
+def test_why_not_reads_no_further_than_the_answer_needs(flow: Flow, read: int) -> None:
+    service = Rehearsal(flow, partitions={"numbers": 1}, settings=Settings(max_records=4))
+    for number in range(40):
+        service.feed("numbers", Int64Value(value=number), timestamp_ms=number)
+    service.run_until_caught_up()
+    seen = list[int]()
+    fate = find_fate(
+        environment_of(service),
+        ("numbers", 0, 9),
+        reading=Pass(progressed=lambda now, _all: seen.append(now)),
+    )
+    assert fate.verdict == "counted"
+    assert seen[-1] == read
