@@ -6,9 +6,11 @@ nothing had happened. Or a call gets no answer, before it takes effect or after 
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,8 +25,9 @@ from sqe_chain.plans.events import When
 from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.testing import Crash, Rehearsal
 from sqe_chain.testing.faults import FaultScript, Port
-from tests.support import forgotten, republished_states
-from tests.support.file_flows import expected, published_once, rows_flow, totals_flow, write
+from sqe_chain.testing.faulty_ports import faulty_log
+from tests.support import forgotten, released_letters, republished_states
+from tests.support.file_flows import expected, published_once, rows_flow, some_files, totals_flow, write
 from tests.support.file_flows import rows_of as rows_of_file
 from tests.support.forgotten import Neighbours
 from tests.support.moved import run_before, states_of, stores
@@ -32,6 +35,7 @@ from tests.support.number_flows import passing_on, values_published
 from tests.support.overwrite_flows import NEW, Again, goal_of, rows_of
 from tests.support.readers import ReaderPipeline, begun_readers
 from tests.support.rebuilding import AFTER, BEFORE, Pipeline, rebuild_after_a_crash
+from tests.support.released_letters import Cleaning
 from tests.support.skipped_words import WORDS, Counting
 from tests.support.sweeping import HANGS_S, Operations, Point
 from tests.support.table_flows import begun_table
@@ -42,7 +46,6 @@ WHEN: tuple[When, ...] = ("before", "after")
 # ---------------------------------------------------------------------- flows that are folded again, moved, forgotten
 
 
-@PAUSED.enter("rebuild", 50, mine=["rebuild", "resume"], theirs=["rebuild", "resume", "service"])
 def rebuild(point: Point, _: Path, mine: str, theirs: str) -> None:
     """The flow is where the other run has left it."""
     pipeline = Pipeline()
@@ -66,7 +69,11 @@ def rebuild(point: Point, _: Path, mine: str, theirs: str) -> None:
     pipeline.check()
 
 
-@PAUSED.enter("rebuild that an older run stamps", 50)
+for mine, theirs in itertools.product(("rebuild", "resume"), ("rebuild", "resume", "service")):
+    PAUSED.enter(f"{mine} overtaken by {theirs}", 50)(partial(rebuild, mine=mine, theirs=theirs))
+
+
+@PAUSED.enter("an older run during a rebuild", 50)
 def rebuild_that_is_stamped(point: Point, _: Path) -> None:
     """It has claimed the flow before the rebuild did, and goes on anywhere in it; only then are the old states deleted."""
     pipeline = Pipeline()
@@ -91,7 +98,7 @@ def rebuild_that_is_stamped(point: Point, _: Path) -> None:
     pipeline.check()
 
 
-@PAUSED.enter("import", 40)
+@PAUSED.enter("an import that is overtaken", 40)
 def import_states(point: Point, _: Path) -> None:
     """It hung, was started again, and wakes when the other one has long filled the stores."""
     before = run_before()
@@ -105,7 +112,7 @@ def import_states(point: Point, _: Path) -> None:
     assert states_of(second) == expected
 
 
-@PAUSED.enter("forget", 40)
+@PAUSED.enter("a forgetting that is overtaken", 40)
 def forget(point: Point, _: Path) -> None:
     """It hung, was repeated, and wakes when a new flow of that name has states of its own."""
     pipeline, script = Neighbours(), FaultScript()
@@ -155,6 +162,18 @@ def release(point: Point, _: Path, second: str) -> None:
     statuses = counting.statuses()
     assert statuses["dog"] == "released"
     assert counting.counted() == [word for word in WORDS if word != "bee" or statuses["bee"] == "released"]
+
+
+@PAUSED.enter("release of failed records without stages", 10, second=["release", "discard"], when=WHEN)
+def release_letters(point: Point, _: Path, second: str, when: When) -> None:
+    cleaning, script = Cleaning("bee", "elk").corrected(), FaultScript()
+    with point.paused(script, lambda: getattr(cleaning, second)(key="bee"), (), when=when):
+        cleaning.release(faulty_log(cleaning.sender.log, script))
+    statuses = cleaning.statuses()
+    assert statuses["elk"] == "released"
+    kept = [text for text in released_letters.WORDS if text != "bee" or statuses["bee"] == "released"]
+    assert cleaning.counted() == kept
+    assert cleaning.release().released == 0
 
 
 # ---------------------------------------------------------------------- starts
@@ -372,6 +391,16 @@ def flush_unanswered(point: Point, at: Path, when: When) -> None:
     with point.unanswered(pipeline.service, "table", when):
         pipeline.service.run_until_caught_up()
     pipeline.check()
+
+
+@UNANSWERED.enter("load of files", 50)
+def load_unanswered(point: Point, at: Path) -> None:
+    at.mkdir()
+    rows = some_files(at)
+    load = Rehearsal(totals_flow(at), settings=settings_of(open_files=2, max_records=7))
+    with point.unanswered(load, calls=2):
+        load.run_until_caught_up()
+    assert load.states("per-robot") == expected(rows)
 
 
 @pytest.mark.timeout(HANGS_S)

@@ -6,24 +6,40 @@ and asks an oracle that knows only what went in. Every operation is killed after
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
+from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.adapters.memory.store import MemoryStore
-from sqe_chain.errors import ConfigurationError, ReadersOverlap, ServiceStopped, StoreEmpty, StoreInconsistent
+from sqe_chain.errors import (
+    ConfigurationError,
+    PlanMismatch,
+    ReadersOverlap,
+    ServiceStopped,
+    StoreEmpty,
+    StoreInconsistent,
+)
+from sqe_chain.features.settings import settings_of
+from sqe_chain.flow import Flow
+from sqe_chain.operations.failed_in_plans import FailedInPlans
 from sqe_chain.operations.forget import known_flow
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import FaultScript
-from tests.support import located, republished_states
+from sqe_chain.testing.faulty_ports import faulty_log
+from tests.support import located, released_letters, republished_states, windows_of_windows
 from tests.support.changed_flows import CHANGES, declared, feed_words, rehearsal_of, two_stages
+from tests.support.environments import environment_of
+from tests.support.file_flows import expected, published_once, rows_flow, some_files, totals_flow
 from tests.support.forgotten import KEPT, Neighbours
 from tests.support.memory_chunks import use_memory
 from tests.support.moved import elsewhere, forget, run_before, states_of
 from tests.support.overwrite_flows import Again, begun_overwrite, check_once, goal_of, load_until_crash
 from tests.support.parking_world import World as ParkingWorld
+from tests.support.published_in_part import Pair
 from tests.support.readers import ReaderPipeline, begun_readers
 from tests.support.rebuilding import (
     AFTER,
@@ -37,10 +53,11 @@ from tests.support.rebuilding import (
     resume,
     start_again,
 )
+from tests.support.released_letters import Cleaning
 from tests.support.skipped_words import WORDS, Counting
 from tests.support.sweeping import HANGS_S, Operations, Point
 from tests.support.table_flows import TablePipeline, begun_table
-from tests.support.word_flows import stored_words, word
+from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
 
 KILLED = Operations(every=3)  # a rule is often broken at a single write
 
@@ -108,6 +125,38 @@ def rebuild_that_readers_follow(point: Point, _: Path, how: str) -> None:
     assert deployment.read() == deployment.read("other") == located.NEW
 
 
+@KILLED.enter("rebuild of a batch that is published in part", 20)
+def rebuild_published_in_part(point: Point, _: Path) -> None:
+    """Receivers hear the rest as the batch was cut."""
+    pair = Pair(1)
+    pair.feed(4)
+    with point.killed(pair.up):
+        pair.up.rebuild()
+        pair.up.run_until_crash()
+    if point.reached:
+        pair.down.run_until_caught_up()
+    pair.up.service = None
+    pair.finish()
+    assert pair.heard() == "1001 1 3006 6 4010 10"
+
+
+@KILLED.enter("rebuild of windows", 5)
+def rebuild_windows(point: Point, _: Path) -> None:
+    """Also in its last batch: what had been closed then is closed without being published again."""
+    calm, service = windows_of_windows.grown(), windows_of_windows.grown()
+    calm.rebuild()
+    with point.killed(service):
+        service.rebuild()
+    if point.reached:
+        rebuild_after_a_crash(service, resume=True)
+    for one in (calm, service):
+        windows_of_windows.feed(one, 400, 460)
+        one.run_until_caught_up()
+    for topic in ("hours", "days"):
+        assert len(service.published(topic)) == len(calm.published(topic))
+        assert windows_of_windows.rows(service, topic) == windows_of_windows.rows(calm, topic)
+
+
 # ---------------------------------------------------------------------- flows that come, change, move and go
 
 
@@ -119,6 +168,45 @@ def start_first(point: Point, _: Path) -> None:
         found.run_until_caught_up()
     found.restart()
     assert stored_words(found) == {"a": "ant ape", "b": "bee bat", "c": "cat"}
+
+
+@KILLED.enter("raw input that was created again", 8)
+def enter_again(point: Point, _: Path) -> None:
+    flow = Flow("counting", state_partitions=2)
+    source = flow.source("words", lambda data: word(data.decode()), raw=True)
+    first = source.aggregate("letters", key=first_letter, state=StringValue, fold=append_word)
+    first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
+    first.to("copied", partitions=1)
+    found = Rehearsal(flow)
+    for texts in (BEFORE, AFTER):
+        for text in texts:
+            found.feed("words", text.encode())
+        with point.killed(found) if texts is AFTER else nullcontext():
+            found.run_until_caught_up()
+        found.log.recreate("words")
+    for stage in ("letters", "all"):
+        assert Counter(" ".join(stored_words(found, stage).values()).split()) == Counter(BEFORE + AFTER)
+
+
+@KILLED.enter("load of files", 15, suffix=["csv", "parquet", "jsonl"])
+def load_files(point: Point, at: Path, suffix: str) -> None:
+    """With a stage, and without one, which publishes its last batch again at the same positions; a second load adds nothing."""
+    at.mkdir()
+    rows = some_files(at, suffix, (5, 4))
+    flow = rows_flow(at, suffix) if suffix == "jsonl" else totals_flow(at, suffix)
+    settings = settings_of(open_files=2 if suffix == "csv" else 1, max_records=4)
+    load = Rehearsal(flow, settings=settings)
+    with point.killed(load):
+        load.run_until_caught_up()
+    for _ in range(2):
+        if suffix == "jsonl":
+            assert published_once(load) == Counter(row["screws"] for one in rows for row in one)
+        else:
+            assert load.states("per-robot") == expected(rows)
+        known = len(load.log.records("rows" if suffix == "jsonl" else "totals"))
+        load.restart()
+        load.run_until_caught_up()
+        assert len(load.log.records("rows" if suffix == "jsonl" else "totals")) == known
 
 
 @KILLED.enter("change", 10, of=CHANGES)
@@ -307,6 +395,53 @@ def release(point: Point, _: Path, then: str, publishes: bool) -> None:
     if point.reached:
         counting.operator().release()
     assert counting.counted() == WORDS
+
+
+@KILLED.enter("release of failed records without stages", 6, nobody=[False, True])
+def release_letters(point: Point, _: Path, nobody: bool) -> None:
+    """With two partitions of dead-letter records; what was interrupted may be finished by a release of something else."""
+    cleaning, script = Cleaning("bee", "cow", "elk", partitions=2, kept_in=2).corrected(), FaultScript()
+    with point.killed(script):
+        cleaning.release(faulty_log(cleaning.sender.log, script))
+    if nobody:
+        cleaning.release(key="nobody")
+    cleaning.release()
+    assert cleaning.counted() == released_letters.WORDS
+    assert set(cleaning.statuses().values()) == {"released"}
+
+
+@KILLED.enter("release after a replay by an older version", 3)
+def release_what_was_sent_back(point: Point, _: Path) -> None:
+    """What that version has sent back is never released."""
+    cleaning, script = Cleaning("bee", "cow", "elk").corrected(), FaultScript()
+    released_letters.replayed_by_an_older_version(cleaning)
+    assert cleaning.statuses() == {"bee": "discarded", "cow": "open", "elk": "discarded"}
+    with point.killed(script):
+        cleaning.release(faulty_log(cleaning.sender.log, script))
+    cleaning.release()
+    assert cleaning.counted() == ["ant", "cow", "dog", "fox"]
+    assert cleaning.statuses() == {"bee": "discarded", "cow": "released", "elk": "discarded"}
+
+
+@KILLED.enter("release before the first stage", 4)
+def release_before_a_stage(point: Point, _: Path) -> None:
+    """Only the flow without stages makes the same of its records; no plan would ever finish it."""
+    cleaning = Cleaning("bee", "dog").corrected()
+    sender, old = cleaning.sender, cleaning.sender.flow
+    sender.service = None
+    with point.killed(sender):
+        cleaning.operator(environment_of(sender).ports.log).release()
+    sender.flow = released_letters.with_a_stage(cleaning).compile()
+    try:
+        sender.run_until_caught_up()
+    except PlanMismatch:
+        assert point.reached
+        sender.flow, sender.service = old, None
+        cleaning.operator().release()
+        sender.flow = released_letters.with_a_stage(cleaning).compile()
+        sender.run_until_caught_up()
+    FailedInPlans(environment_of(sender)).release()
+    assert cleaning.counted() == sorted(released_letters.WORDS)
 
 
 @KILLED.enter("command about parked records", 8, discards=[False, True])

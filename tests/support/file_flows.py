@@ -102,3 +102,11 @@ def published_once(rehearsal: Rehearsal) -> Counter[int]:
             seen.add(at)
             found[envelope.payload_as(Fastening).screws] += 1
     return found
+
+
+def some_files(folder: Path, suffix: str = "csv", sizes: tuple[int, ...] = (9, 5, 0, 6)) -> list[Rows]:
+    """Write some files; returns the rows of each."""
+    rows = [rows_of(number, size) for number, size in enumerate(sizes)]
+    for number, row in enumerate(rows):
+        write(folder / f"f{number}.{suffix}", row)
+    return rows

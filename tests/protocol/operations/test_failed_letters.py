@@ -6,108 +6,16 @@ once. Then a receiver that knows nothing of all that counts the words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import count
 
 import pytest
-from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.errors import ConfigurationError, PlanMismatch
-from sqe_chain.features.dead_letter_commits import replay_group
-from sqe_chain.flow import Flow
-from sqe_chain.operations.failed import DiscardResult, FailedSelection, ReleaseResult
-from sqe_chain.operations.failed_in_plans import FailedInPlans
+from sqe_chain.operations.failed import DiscardResult
 from sqe_chain.operations.failed_letters import FailedLetters
-from sqe_chain.plans.settings import Settings
-from sqe_chain.ports import Commit, Log
-from sqe_chain.testing import Rehearsal
-from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault
+from sqe_chain.testing.faults import Crash, FaultScript
 from sqe_chain.testing.faulty_ports import faulty_log
-from tests.support.environments import environment_of
-from tests.support.word_flows import append_word, same_key, stored_words, word
-
-WORDS = ["ant", "bee", "cow", "dog", "elk", "fox"]
-_names = count()
-
-
-class Code:
-    """What a user's function does: it fails for some words, and marks the others."""
-
-    def __init__(self, *broken: str) -> None:
-        self.broken, self.mark = set(broken), ""
-
-    def check(self, value: StringValue) -> StringValue:
-        if value.value in self.broken:
-            raise ValueError(f"cannot read {value.value}")
-        return word(value.value + self.mark)
-
-
-class Cleaning:
-    """A flow that checks words, and publishes them; and a receiver."""
-
-    def __init__(
-        self, *broken: str, raw: bool = True, feed: bool = True, partitions: int = 1, kept_in: int = 1
-    ) -> None:
-        self.code, self.raw = Code(*broken), raw
-        flow = Flow("clean", poison="dead_letter", dead_letter_partitions=kept_in)
-        source = flow.source("words", StringValue, raw=raw)
-        source.map(self.code.check).to("good", key=lambda text: text.value, partitions=2)
-        self.sender = Rehearsal(
-            flow, partitions={"words": partitions}, settings=Settings(max_excluded_share=1.0)
-        )
-        totals = Flow("totals", state_partitions=1)
-        totals.source("good", StringValue).aggregate("all", key=same_key, state=StringValue, fold=append_word)
-        self.receiver = Rehearsal(totals, log=self.sender.log, partitions={"good": 2})
-        if feed:
-            self.feed(*WORDS)
-
-    def feed(self, *words: str) -> None:
-        for number, text in enumerate(words):
-            value = word(text).SerializeToString() if self.raw else word(text)
-            at = number % self.sender.log.describe(["words"])["words"].partitions
-            self.sender.feed("words", value, partition=at, key=text, timestamp_ms=1 + number)
-        self.sender.run_until_caught_up()
-
-    def corrected(self) -> Cleaning:
-        self.code.broken.clear()
-        return self
-
-    def operator(self, log: Log | None = None) -> FailedLetters:
-        return FailedLetters(
-            self.sender.flow, log or self.sender.log, lambda: 7, lambda: f"name-{next(_names)}"
-        )
-
-    def release(self, log: Log | None = None, **selection: object) -> ReleaseResult:
-        return self.operator(log).release(FailedSelection(**selection))  # type: ignore[arg-type]
-
-    def discard(self, log: Log | None = None, **selection: object) -> DiscardResult:
-        return self.operator(log).discard(FailedSelection(**selection))  # type: ignore[arg-type]
-
-    def statuses(self) -> dict[str, str]:
-        return {str(record.key, "utf-8"): record.status for record in self.operator().list() if record.key}
-
-    def counted(self) -> list[str]:
-        self.receiver.run_until_caught_up()
-        return sorted(stored_words(self.receiver, "all").get("all", "").split())
-
-
-def crashes(act: Callable[[Cleaning, Log], object], make: Callable[[], Cleaning]) -> Iterator[Cleaning]:
-    """The flow after each crash of an operator: before and after each of its calls."""
-    for number in count():
-        for when in ("before", "after"):
-            cleaning, fault = make(), InjectedFault(_crash, of="broker", when=when, passes=number)
-            try:
-                act(cleaning, faulty_log(cleaning.sender.log, FaultScript(injected=[fault])))
-            except Crash:
-                yield cleaning
-            else:
-                assert number > 10
-                return
-
-
-def _crash() -> None:
-    raise Crash("at this call")
+from tests.support.released_letters import WORDS, Cleaning, replayed_by_an_older_version, with_a_stage
 
 
 @pytest.mark.parametrize("raw", [True, False])
@@ -120,20 +28,6 @@ def test_released_records_count_once(*, raw: bool) -> None:
     assert cleaning.statuses() == {"bee": "released", "elk": "released"}
     assert cleaning.release().released == 0
     assert cleaning.counted() == WORDS
-
-
-def test_killed_at_every_call_and_repeated_they_count_once() -> None:
-    """Each world with two partitions of dead-letter records; what was interrupted may be finished by a release of something else."""
-
-    def make() -> Cleaning:
-        return Cleaning("bee", "cow", "elk", partitions=2, kept_in=2).corrected()
-
-    for number, cleaning in enumerate(crashes(lambda own, log: own.release(log), make)):
-        if number % 2:
-            cleaning.release(key="nobody")
-        cleaning.release()
-        assert cleaning.counted() == WORDS
-        assert set(cleaning.statuses().values()) == {"released"}
 
 
 def test_what_fails_again_stays_open_and_the_others_count() -> None:
@@ -175,31 +69,6 @@ def test_discarded_records_never_count() -> None:
     assert cleaning.release().released == 1
     assert cleaning.counted() == ["ant", "cow", "dog", "elk", "fox"]
     assert cleaning.statuses() == {"bee": "discarded", "elk": "released"}
-
-
-@pytest.mark.parametrize("second", ["release", "discard"])
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_of_two_operators_the_first_one_decides(second: str, when: str) -> None:
-    """The second one works while the first one is paused, at each call of it."""
-    for number in range(1000):
-        cleaning = Cleaning("bee", "elk").corrected()
-        done = list[object]()
-        fault = InjectedFault(
-            lambda own=cleaning, to=done: to.append(getattr(own, second)(key="bee")),  # type: ignore[misc]
-            of="broker",
-            when=when,  # type: ignore[arg-type]
-            passes=number,
-        )
-        cleaning.release(faulty_log(cleaning.sender.log, FaultScript(injected=[fault])))
-        statuses = cleaning.statuses()
-        assert statuses["elk"] == "released"
-        counts = [text for text in WORDS if text != "bee" or statuses["bee"] == "released"]
-        assert cleaning.counted() == counts, (number, statuses)
-        assert cleaning.release().released == 0
-        if not done:
-            assert number > 10
-            return
-    raise AssertionError("no end")
 
 
 def test_an_interrupted_release_is_finished_by_the_same_code_only() -> None:
@@ -266,31 +135,6 @@ def test_a_policy_that_was_changed_meanwhile_changes_nothing() -> None:
     assert (result.released, result.again) == (1, 1)
 
 
-def replayed_by_an_older_version(cleaning: Cleaning, *, sending: bool = False) -> None:
-    """As that version has committed it: the first record is sent, and the third."""
-    log = cleaning.sender.log
-    topic_id = log.describe(["clean.dead-letters"])["clean.dead-letters"].topic_id.hex()
-    metadata = (
-        f'{{"topic_id":"{topic_id}","epoch":0,"round":0,"to":"","sending":{str(sending).lower()},'
-        '"highest":{},"passage":1,"selection":"x","apart":[1,1]}'
-    )
-    log.commit(replay_group("clean"), {("clean.dead-letters", 0): Commit(1, metadata)})
-
-
-def test_what_an_older_version_has_sent_back_is_never_released() -> None:
-    def make() -> Cleaning:
-        cleaning = Cleaning("bee", "cow", "elk").corrected()
-        replayed_by_an_older_version(cleaning)
-        return cleaning
-
-    expected = {"bee": "discarded", "cow": "released", "elk": "discarded"}
-    assert make().statuses() == expected | {"cow": "open"}
-    for cleaning in crashes(lambda own, log: own.release(log), make):
-        cleaning.release()
-        assert cleaning.counted() == ["ant", "cow", "dog", "fox"]
-        assert cleaning.statuses() == expected
-
-
 @pytest.mark.parametrize("action", ["release", "discard"])
 def test_a_replay_that_an_older_version_has_not_finished_is_finished_by_it(action: str) -> None:
     cleaning = Cleaning("bee", "cow", "elk").corrected()
@@ -304,43 +148,6 @@ def test_a_flow_with_plans_has_another_way() -> None:
     cleaning = Cleaning("bee")
     with pytest.raises(ConfigurationError, match="'totals' keeps plans"):
         FailedLetters(cleaning.receiver.flow, cleaning.sender.log, lambda: 7, str).release()
-
-
-def with_a_stage(cleaning: Cleaning) -> Flow:
-    """The same flow, which also counts words now."""
-    flow = Flow("clean", poison="dead_letter", state_partitions=1)
-    checked = flow.source("words", StringValue, raw=True).map(cleaning.code.check)
-    checked.to("good", key=lambda text: text.value, partitions=2)
-    checked.aggregate("all", key=same_key, state=StringValue, fold=append_word)
-    return flow
-
-
-def test_a_release_that_was_interrupted_is_finished_before_the_first_stage() -> None:
-    """Only the flow without stages makes the same of its records; no plan would ever finish it."""
-    refused = 0
-    for number in range(100):
-        cleaning = Cleaning("bee", "dog").corrected()
-        sender, old = cleaning.sender, cleaning.sender.flow
-        sender.service = None
-        sender.crash_at_call(number)
-        try:
-            cleaning.operator(environment_of(sender).ports.log).release()
-        except Crash:
-            sender.cancel()
-        else:
-            assert refused > 2
-            return
-        sender.flow = with_a_stage(cleaning).compile()
-        try:
-            sender.run_until_caught_up()
-        except PlanMismatch:
-            refused, sender.flow, sender.service = refused + 1, old, None
-            cleaning.operator().release()
-            sender.flow = with_a_stage(cleaning).compile()
-            sender.run_until_caught_up()
-        FailedInPlans(environment_of(sender)).release()
-        assert cleaning.counted() == sorted(WORDS), number
-    raise AssertionError("no end")
 
 
 def test_code_without_stages_decides_nothing_about_a_flow_that_has_plans() -> None:

@@ -400,20 +400,6 @@ def test_a_raw_root_created_again_with_an_unfinished_plan_on_it_stops() -> None:
         rehearsal.start()
 
 
-@pytest.mark.parametrize("number", range(0, 40, 3))
-def test_a_crash_while_a_raw_root_created_again_enters(number: int) -> None:
-    rehearsal = raw_counting()
-    for text in WORDS:
-        rehearsal.feed("words", text.encode())
-    rehearsal.run_until_caught_up()
-    rehearsal.log.recreate("words")
-    for text in MORE:
-        rehearsal.feed("words", text.encode())
-    rehearsal.crash_at_write(number, "after")
-    rehearsal.run_until_caught_up()
-    assert counted(rehearsal) == Counter(WORDS + MORE)
-
-
 # ---------------------------------------------------------------------------- transactions, gaps, compaction
 
 

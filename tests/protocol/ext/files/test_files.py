@@ -37,21 +37,13 @@ from tests.support.file_flows import (
     published_once,
     rows_flow,
     rows_of,
+    some_files,
     totals_flow,
     write,
 )
 
 FEW = settings_of(open_files=2, max_records=7)
 SUFFIXES = ("csv", "jsonl", "parquet", "csv.gz", "jsonl.zst")
-
-
-def some_files(
-    folder: Path, suffix: str = "csv", sizes: tuple[int, ...] = (9, 5, 0, 6)
-) -> list[list[dict[str, object]]]:
-    rows = [rows_of(number, size) for number, size in enumerate(sizes)]
-    for number, row in enumerate(rows):
-        write(folder / f"f{number}.{suffix}", row)
-    return rows
 
 
 def last_plan(rehearsal: Rehearsal) -> Plan:
@@ -72,49 +64,6 @@ def test_each_row_counts_once_and_a_second_load_adds_nothing(tmp_path: Path, suf
     load.run_until_caught_up()
     assert load.states("per-robot") == expected(rows)
     assert (len(load.log.records("totals")), last_plan(load).number) == (count, plan)
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_totals_are_exact_after_a_crash_at_every_call(tmp_path: Path, suffix: str, when: str) -> None:
-    """Every call of a port counts: reads of blocks, seals, publishes, writes of states."""
-    rows = some_files(tmp_path, suffix, (5, 4))
-    flow = totals_flow(tmp_path, suffix)
-    settings = settings_of(open_files=2 if suffix == "csv" else 1, max_records=4)
-    clean = Rehearsal(flow, settings=settings)
-    clean.run_until_caught_up()
-    assert clean.script.calls > 50
-    for call in range(clean.script.calls):
-        load = Rehearsal(flow, settings=settings)
-        load.crash_at_call(call, when)  # type: ignore[arg-type]
-        load.run_until_caught_up()
-        assert load.states("per-robot") == expected(rows), call
-        load.cancel()
-        load.restart()
-        load.run_until_caught_up()
-        assert load.states("per-robot") == expected(rows), call
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_rows_are_published_exactly_after_a_crash_at_every_call(tmp_path: Path, when: str) -> None:
-    """A flow without stages publishes its last batch again after a crash: at the same positions, so readers ignore it."""
-    rows = some_files(tmp_path, "jsonl", (5, 4))
-    flow, settings = rows_flow(tmp_path, "jsonl"), settings_of(open_files=1, max_records=4)
-    wanted = Counter(row["screws"] for one in rows for row in one)
-    clean = Rehearsal(flow, settings=settings)
-    clean.run_until_caught_up()
-    assert published_once(clean) == wanted
-    assert len(clean.log.records("rows")) == wanted.total()
-    for call in range(clean.script.calls):
-        load = Rehearsal(flow, settings=settings)
-        load.crash_at_call(call, when)  # type: ignore[arg-type]
-        load.run_until_caught_up()
-        assert published_once(load) == wanted, call
-        known = len(load.log.records("rows"))
-        load.cancel()
-        load.restart()
-        load.run_until_caught_up()
-        assert len(load.log.records("rows")) == known, "a second load adds nothing"
 
 
 def test_new_files_are_added_and_the_same_content_under_another_name_is_not(tmp_path: Path) -> None:
@@ -432,15 +381,6 @@ def test_what_needs_rows_from_before_is_refused(tmp_path: Path) -> None:
             load.rebuild()
         with pytest.raises(ConfigurationError, match="reads files"):
             load.rewind(0)
-
-
-def test_outages_only_delay(tmp_path: Path) -> None:
-    rows = some_files(tmp_path)
-    for call in range(0, 60, 7):
-        load = Rehearsal(totals_flow(tmp_path), settings=FEW)
-        load.outage(at=call, calls=2)
-        load.run_until_caught_up()
-        assert load.states("per-robot") == expected(rows)
 
 
 def test_files_and_topics_are_read_together(tmp_path: Path) -> None:
