@@ -65,6 +65,7 @@ class Lanes(Section):
             frontier: up to where inputs were taken before, in the order of times.
         """
         since = self.since or {}
+        # Never back: outputs that have moved twice were published on two lanes before, and both may be known to readers.
         return Lanes(
             {**since, **{tp: offset for tp, offset in published.items() if offset > since.get(tp, 0)}},
             furthest(self.frontier, frontier),

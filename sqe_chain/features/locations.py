@@ -65,6 +65,7 @@ def write_locations(env: Environment, wanted: Locations) -> None:
     """
     if not wanted.stages:
         return
+    # Store by store, not at once: a reader asks the store of its stage, and before all are written nothing old is deleted.
     for store in _stores(env):
         stored = store.set_locations(env.flow.name, wanted)
         if stored is not None and stored.age > wanted.age:

@@ -199,6 +199,7 @@ def group_of(record: ParkedRecord) -> tuple[Any, ...]:
     """What waits together: the records of a key of one partition, or one record without a key. Groups can be sorted."""
     topic, topic_id, partition, offset = record.at
     key = record.record_key
+    # Whether there is a key comes before the key: groups are sorted, None and bytes do not compare, and b"" is a key.
     return topic, topic_id, partition, key is None, key or b"", offset if key is None else -1
 
 
@@ -314,6 +315,7 @@ def parked_after(env: Environment, last: Plan, decision: BatchDecision, report: 
         PoisonError: receivers have the outputs of an input that fails now.
     """
     releasing, before = decision.releasing, Parking.of(last)
+    # Dead-letter records are in their topic and not in the plan, so nothing of them waits afterwards.
     if decision.decided is not None:
         return _after_decision(before.left(decision.ranges), decision.decided, report)
     released = () if releasing is None else tuple(map(place_of, releasing.records))

@@ -189,6 +189,7 @@ def silent_limits(
         offsets: next offset of each partition.
         until: up to where receivers have outputs.
     """
+    # A partition that is there already does not move: what comes after is for a batch that publishes.
     limits = {tp: max(offset, until.get(tp, 0)) for tp, offset in offsets.items()}
     return limits if limits != offsets else None
 
@@ -282,6 +283,7 @@ def catch_up(env: Environment, last: Plan, decision: BatchDecision, look: Look) 
 
 def _as_sealed(env: Environment, rest: Unfinished, decision: BatchDecision, look: Look) -> BatchDecision:
     """A batch that was sealed before, exactly as it was."""
+    # Receivers have a part of it. Of other inputs they would get other content at positions that they take for replays.
     _verify(env, rest, look.bounds)
     then = {planned.tp: planned for planned in rest.ranges}
     ranges = tuple(

@@ -117,6 +117,7 @@ def check_durable(flow: CompiledFlow, infos: Topics, *, allowed: bool) -> list[s
             f"output topics {', '.join(info.name for info in weak)} acknowledge a record that only one broker holds: "
             "set min.insync.replicas=2 on them, or accept it with --allow-weak-durability"
         )
+    # Brokers of another make do not report it.
     untold = [info for info in read if info.min_insync_replicas == 0]
     cached = [info for info in read if info.write_caching]
     accepted = {
@@ -218,6 +219,7 @@ def read_bounds(
             if needed is not None and needed[tp] < offset:
                 check_bounds(tp, needed[tp], bounds[tp])
     except (LostOffsets, TruncatedInput, Unavailable):
+        # Only now, because a description is dear. Offsets that look right are caught when ids are compared after reading.
         if is_recreated_since(flow, log, infos):
             return None
         raise
@@ -250,6 +252,7 @@ def cut(
     ends = dict(offsets)
     left = max_records
     for count, tp in enumerate(sorted(waiting, key=lambda tp: (waiting[tp], tp))):
+        # One at least: none starves, even if the limit is smaller than their number.
         share = max(1, left // (len(waiting) - count))
         count_here = max(0, min(waiting[tp], share))
         ends[tp] += count_here
@@ -342,6 +345,7 @@ def _is_there(tp: TopicPartition, ids: Mapping[str, str], infos: Topics) -> bool
 
 METADATA_LENGTH = 4_095
 """Characters of commit metadata that a broker takes by default."""
+# Its limit (`offset.metadata.max.bytes`) is 4,096, and the client sends the closing NUL, too.
 
 
 def parse_metadata(commit: Commit | None) -> dict[str, object]:

@@ -245,6 +245,7 @@ class Plan:
             before: the plan before. Marks and a layout that are the very objects of it are taken from there.
         """
         known, memo = before or self, self.memo
+        # By identity, which costs nothing: steps hand on the very objects that they have not changed.
         same = known.layout is self.layout and known.memo.layout
         memo.layout = same or _dump(self.layout.to_json())
         memo.marks = {
@@ -323,6 +324,7 @@ def _check_id(data: bytes, number: int, plan_id: str) -> None:
     Raises:
         StoreInconsistent: it was changed in the store.
     """
+    # By the stored bytes, and not by encoding the plan again: another version may have written members that this one does not know.
     end = f'"plan_id":{_dump(plan_id)}}}'.encode()
     sealed = data.removesuffix(end) + b'"plan_id":""}'
     if not data.endswith(end) or blake2b(sealed, digest_size=16).hexdigest() != plan_id:
@@ -360,6 +362,7 @@ def _unreadable(what: str, error: Exception) -> StoreInconsistent:
     )
 
 
+# A plan's id is the digest of its text, so equal plans need equal texts: names in order, and no spaces.
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _RANGE, _EXCLUSION = (
     tuple(field.name for field in fields(cls) if field.init) for cls in (PlannedRange, Exclusion)
@@ -378,6 +381,7 @@ def _object_of(members: Mapping[str, str]) -> str:
 
 def plain_ranges(ranges: Iterable[PlannedRange]) -> list[dict[str, Any]]:
     """For json.dumps. `dataclasses.asdict` copies all that they hold, which took most of a small batch's time."""
+    # Without `again` where nothing is read again, as in plans from before there was such a member: bytes and ids stay.
     return [
         {name: value for name in _RANGE if (value := getattr(planned, name)) != -1 or name != "again"}
         for planned in ranges
@@ -402,5 +406,6 @@ def as_range(planned: PlannedRange, leader_epoch: int) -> Range:
         planned.partition,
         planned.begin,
         planned.stop,
+        # Of the record before what is read again no epoch is kept.
         leader_epoch if planned.begin == planned.start else 0,
     )

@@ -251,7 +251,7 @@ class Committing:
             (future, action), self._sent = self._sent, None
             try:
                 future.result()
-            except Unavailable:
+            except Unavailable:  # the pool's thread has tried once; who waits here can be asked to stop
                 self.retry.call("commit", action)
             self._acknowledged()
 
