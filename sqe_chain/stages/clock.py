@@ -431,6 +431,11 @@ class Timetable:
             self._records += count
             self.time.observe(latest_ms)
 
+    def listed_rows(self) -> list[bytes]:
+        """All rows that are listed for a later moment, in order. It reads the whole index."""
+        self._open(_NEVER)
+        return sorted(set(chain.from_iterable(self._due.values())))
+
     def file(self, row: bytes, due_ms: int) -> None:
         """List a row, at the end of the batch, for a stream time that is later than then."""
         self._filed.add((due_ms, row))

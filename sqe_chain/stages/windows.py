@@ -290,6 +290,12 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         now_ms = self._timetable.time.now_ms
         latest_ms = event_ms if now_ms is None else max(now_ms, event_ms)
         self.advance(self._windower.last_close_ms(latest_ms))
+        # What is left was listed for a later moment, when more lateness was declared.
+        rows = [row for row in self._timetable.listed_rows() if row.startswith(OPEN)]
+        self._table.load(rows)
+        for row in rows:
+            self._expiring.all_at(row)  # what is due of it
+        self._do_due()
 
     def finish(self, now_ms: int) -> None:
         stream_time_ms = self._timetable.time.now_ms

@@ -192,6 +192,11 @@ MUTANTS: Final = (
         ),
     ),
     mutant(
+        "windows that were listed for later stay open at the end of the input",
+        ("WindowedAggregate.close_all", drop("for row in rows:")),
+        killed_by="test_windows::test_with_less_lateness_all_windows_of_before_close_at_the_end_of_the_input[sessions]",
+    ),
+    mutant(
         "a run moves stream time past a window that closes before it is listed",
         (
             "WindowedAggregate._use",

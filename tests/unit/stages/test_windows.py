@@ -158,6 +158,17 @@ def test_with_less_lateness_windows_of_before_are_emitted_all_the_same(
     assert [value for _, _, value in results] == ["c"]
 
 
+@pytest.mark.parametrize("windows", [Sessions(10), Tumbling(10)], ids=["sessions", "tumbling"])
+def test_with_less_lateness_all_windows_of_before_close_at_the_end_of_the_input(windows: Windowing) -> None:
+    table = MemoryTable()
+    run(table, [event(0, "a"), event(20, "b", b"l")], windows, lateness_ms=100)
+    stage = stage_on(table, windows)
+    stage.close_all(20)
+    assert [result.state.value for result in stage.take_results()] == ["a", "b"]
+    stage.finish(0)
+    assert results_in(dict(table.rows()), StringValue) == []
+
+
 def test_with_less_lateness_a_window_closes_in_time_if_another_one_of_its_key_is_due() -> None:
     table = MemoryTable()
     run(table, [event(0, "a"), event(58, "b")], Sessions(10), lateness_ms=50)
