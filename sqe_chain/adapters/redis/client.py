@@ -42,6 +42,7 @@ class RedisClient:
     def of_this_process(cls, settings: RedisSettings) -> RedisClient:
         """The process's own client for these settings; a forked child gets a new one."""
         key = (os.getpid(), settings)
+        # No lock: of two threads that make one at once, the later one is dropped before it has connected.
         return _clients.get(key) or _clients.setdefault(key, cls(settings))
 
     @classmethod

@@ -46,7 +46,9 @@ class RedisCluster(RedisServers):
     def __init__(self, settings: RedisSettings) -> None:
         self._settings = settings
         self._servers: dict[HostPort, SingleRedisServer] = {}
+        # Slot -> the master that had it last. It may be wrong: a redirection corrects it.
         self._owners: dict[int, HostPort] = {}
+        # Which node is asked for the owners of all slots next.
         self._turn = 0
 
     def exchange(self, commands: Sequence[Command]) -> list[Answer]:
