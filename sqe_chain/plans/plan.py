@@ -175,6 +175,8 @@ class Plan:
         wakes: stages have something to do, even where it reads nothing: timers fire, or windows are closed.
         sections: name -> what a feature keeps, as canonical JSON; see `Section`.
         gives: digests of what the batch gives; see `sqe_chain.task.digest`. None: an older version has sealed it.
+        placed: whether all keys that the first stages have got since the flow began lie in the state partition with the number of their
+            input partition. False: some do not, or nobody has looked, as in plans of older versions.
     """
 
     number: int
@@ -189,6 +191,7 @@ class Plan:
     wakes: bool = False
     sections: Mapping[str, str] = field(default_factory=dict)
     gives: Mapping[str, int] | None = None
+    placed: bool = False
     # No part of the plan: `replace` makes a new one for each copy, since what was worked out holds for these fields alone.
     memo: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
 
@@ -265,6 +268,8 @@ class Plan:
             "run_id": claim.run_id,
             "wakes": self.wakes,
         }
+        if self.placed:
+            second["placed"] = True
         members = (
             _dump(first)[1:-1],
             f'"layout":{memo.layout}',
@@ -300,6 +305,7 @@ class Plan:
                 raw["wakes"],
                 {name: _dump(section) for name, section in raw["sections"].items()},
                 raw.get("gives"),
+                raw.get("placed", False),
             )
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise _unreadable("a stored plan", error) from error

@@ -50,7 +50,7 @@ def birth_plan(
     number = refold.number if refold else 0
     layout = layout_of(flow, infos, number).with_starts(starts)
     sections = refold.sections if refold else encoded_sections(Begun(known))
-    plan = Plan(number, "", "", claim, clock_ms, layout, tuple(ranges), fresh, sections=sections)
+    plan = Plan(number, "", "", claim, clock_ms, layout, tuple(ranges), fresh, sections=sections, placed=True)
     plan = replace(plan, marks={tp: Begun.of(plan).marks.get(tp, marks) for tp, marks in fresh.items()})
     if refold is not None:
         plan = replace(plan, layout=replace(layout, outputs={**refold.outputs, **layout.outputs}))
@@ -99,4 +99,5 @@ def plan_after(
 ) -> Plan:
     """The beginning of the plan after another one, still without sections and id."""
     known = {planned.tp: marks[planned.tp] for planned in ranges}
-    return Plan(last.number + 1, "", last.plan_id, claim, clock_ms, layout, ranges, known)
+    number, before, placed = last.number + 1, last.plan_id, last.placed
+    return Plan(number, "", before, claim, clock_ms, layout, ranges, known, placed=placed)

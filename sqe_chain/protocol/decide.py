@@ -209,7 +209,8 @@ def batch_plan(
     plan = plan_after(last, claim, decision.clock_ms, last.layout, ranges, marks_after(last, report))
     wakes = decision.wakes and not decision.reads
     gives = report.gives | {VERSION: CURRENT}
-    plan = replace(plan, exclusions=exclusions, wakes=wakes, gives=gives)
+    placed = last.placed and report.placed
+    plan = replace(plan, exclusions=exclusions, wakes=wakes, gives=gives, placed=placed)
     return plan.carried_from(last, sections_after(env, last, decision, report)).with_id(last)
 
 

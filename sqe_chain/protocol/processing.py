@@ -252,6 +252,7 @@ class Processor:
                     careful = True
                     continue
                 if not report.mispartitioned:
+                    report.placed = job.in_place
                     return report
                 stages = tuple(stage.name for stage in env.flow.levels[0])
                 env.emit(Shuffled(stages, report.mispartitioned))

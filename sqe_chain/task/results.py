@@ -184,6 +184,7 @@ class Report:
         output_size: their bytes.
         broken: how the operators after `changes()`, a timer, or what follows a window or timer failed; no single input is to blame.
         mispartitioned: keys that belong to another state partition, met without a shuffle.
+        placed: whether it is known that there are none; set once all tasks have reported.
         dropped: (stage, reason) -> records that filters have dropped, or counted.
         notices: texts worth a warning.
         sections: name of a feature -> what its stages report, by their names and state partitions.
@@ -199,6 +200,7 @@ class Report:
     output_size: int = 0
     broken: list[str] = field(default_factory=list)
     mispartitioned: int = 0
+    placed: bool = False
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
     notices: list[str] = field(default_factory=list)
     sections: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)

@@ -14,10 +14,11 @@ from random import Random
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
+from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.explain.fate import find_fate
 from sqe_chain.ext.explain.recording import Place
-from sqe_chain.ext.explain.trace import Trace, trace
+from sqe_chain.ext.explain.trace import Trace, read_states, trace
 from sqe_chain.flow import Flow, Stream
 from sqe_chain.operations.failed_in_plans import FailedInPlans
 from sqe_chain.plans.settings import Settings
@@ -169,14 +170,15 @@ class History:
         random = self.random
         if self.poison != "stop":
             self.broken = {number for number in range(60) if random.random() < 0.1}
-        fed = [0, 0]
+        fed, by_key = [0, 0], random.random() < 0.5
         for number in range(60):
             if random.random() < 0.7:
                 half = number % 2
                 self.upstream.feed("raw", Int64Value(value=number), partition=half, timestamp_ms=number)
                 fed[half] += 1
             else:
-                partition = random.randrange(partitions)
+                key = small(Int64Value(value=number)).encode()
+                partition = partition_of(key, partitions) if by_key else random.randrange(partitions)
                 self.service.feed("more", Int64Value(value=number), partition=partition, timestamp_ms=number)
             step = random.random()
             if step < 0.1:
@@ -260,6 +262,13 @@ def test_each_key_has_the_records_that_a_naive_reader_finds(shape: str, poison: 
         for place, number in counted.items():
             for value in values_of(number):
                 units[key_of(Int64Value(value=value))].append((place, value))
+        plan = read_states(env.ports.stores, env.flow.name, stage, [b"nobody"]).plan
+        if plan.placed and stage.name == "a":
+            assert all(
+                place[1] == partition_of(key.encode(), env.flow.state_partitions)
+                for key, own in units.items()
+                for place, _ in own
+            )
         for key, own in units.items():
             check_trace(trace(env, stage, [key.encode()]), key, own, naive)
         absent = trace(env, stage, [b"nobody"])

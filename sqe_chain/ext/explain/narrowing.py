@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqe_chain.envelope.partitioner import key_bytes
+from sqe_chain.envelope.partitioner import key_bytes, partition_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.nodes import ChangesNode, FilterNode, Node, StageNode
+from sqe_chain.plans.plan import Plan
 
 _NoteKeys = Callable[[str, Iterable[bytes]], object]
 """Takes the name of a stage, and keys that have come to it and are dropped."""
@@ -24,10 +25,21 @@ class Focus:
     Attributes:
         keys: stage -> the keys that it gets. A filter in front of it drops the others, before they are copied, shuffled and folded.
         upto: name of the last stage that is needed; its outputs and the stages beside it are not replayed. Empty: all are.
+        partitions: numbers of the input partitions that may have these keys; None: any may.
     """
 
     keys: Mapping[str, frozenset[bytes]]
     upto: str = ""
+    partitions: frozenset[int] | None = None
+
+
+def partitions_of_keys(flow: CompiledFlow, plan: Plan, keys: Iterable[bytes]) -> frozenset[int] | None:
+    """The numbers of the input partitions that may have keys of a first stage; None: any may.
+
+    A producer may use any partitioner, and a stage any key. But a service that folds without a shuffle looks at each key, and its
+    plans have what it found.
+    """
+    return frozenset(partition_of(key, flow.state_partitions) for key in keys) if plan.placed else None
 
 
 def lets_keys_go_alone(flow: CompiledFlow, stage: StageNode) -> bool:

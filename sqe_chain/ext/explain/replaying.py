@@ -231,6 +231,14 @@ class Replay:
         whole = self._flow is None or self._flow.input_topics == self.env.flow.input_topics
         return {tp: planned.stop for tp, planned in ends.items() if whole or tp[0] in needed}
 
+    def _skips(self, tp: TopicPartition) -> bool:
+        """Whether a partition cannot have any of the keys."""
+        return (
+            self.focus is not None
+            and self.focus.partitions is not None
+            and tp[1] not in self.focus.partitions
+        )
+
     def _nodes(self) -> list[Node]:
         flow, focus = self.env.flow, self.focus
         if focus is None:
@@ -255,7 +263,7 @@ class Replay:
             until = starts | {(topic, partition): offset + 1}
             return Refold(number, starts, until, encoded_sections(Rebuilding(attempt=number)))
         ends, topics = self._ends(), self._topics()
-        starts = dict(begun)
+        starts = dict(begun) | {tp: end for tp, end in ends.items() if self._skips(tp)}
         bounds = env.log.bounds(ends)
         gone = [topic for topic in plan.layout.gone if topic in topics] if self.since is None else []
         infos = env.log.describe(topics)

@@ -15,7 +15,7 @@ from sqe_chain.errors import (
     EnvelopeError,
     Unavailable,
 )
-from sqe_chain.ext.explain.narrowing import Focus, lets_keys_go_alone
+from sqe_chain.ext.explain.narrowing import Focus, lets_keys_go_alone, partitions_of_keys
 from sqe_chain.ext.explain.reading import Pass
 from sqe_chain.ext.explain.recording import Contribution, Place, Recorder
 from sqe_chain.ext.explain.replaying import Missing, Replay
@@ -216,7 +216,10 @@ def trace(
     # What waits for event time in one stage waits in all.
     alone = lets_keys_go_alone(env.flow, stage)
     narrowed = alone and not env.flow.by_time
-    result = asked.answer(Focus({stage.name: asked.keys}, stage.name) if narrowed else None, alone=alone)
+    first = env.flow.depths[stage.index] == 1 and since is None
+    partitions = partitions_of_keys(env.flow, stored.plan, keys) if first and watched is None else None
+    focus = Focus({stage.name: asked.keys}, stage.name, partitions) if narrowed else None
+    result = asked.answer(focus, alone=alone)
     # Under another policy of earlier days, inputs may have been skipped that fail elsewhere in the flow. An accusation waits for that.
     if narrowed and with_records and result.unequal and not result.missing:
         result = asked.answer(None, alone=alone)

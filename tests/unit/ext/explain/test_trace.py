@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
-from sqe_chain.envelope.partitioner import cell_of
+from sqe_chain.envelope.partitioner import cell_of, partition_of
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.ext.explain.audit import audit, audited_stages
 from sqe_chain.ext.explain.fate import find_fate
@@ -336,3 +336,31 @@ def test_why_not_reads_no_further_than_the_answer_needs(flow: Flow, read: int) -
     )
     assert fate.verdict == "counted"
     assert seen[-1] == read
+
+
+@pytest.mark.parametrize("astray", [False, True])
+def test_a_trace_reads_only_the_partition_of_a_key_where_no_key_ever_lay_elsewhere(astray: bool) -> None:
+    """Without a shuffle a service looks at each key. Its plans have whether all lay where they belong, also after a restart."""
+    flow = Flow("placed", state_partitions=4)
+    flow.source("numbers", Int64Value).aggregate(
+        "total", key=lambda value: str(value.value % 20), state=Int64Value, fold=add
+    )
+    service = Rehearsal(flow, partitions={"numbers": 4})
+    for number in range(80):
+        key, elsewhere = str(number % 20).encode(), astray and number == 13
+        partition = (partition_of(key, 4) + elsewhere) % 4
+        service.feed("numbers", Int64Value(value=number), partition=partition)
+        if number in (30, 60):
+            service.run_until_caught_up()
+            service.service = None
+    service.run_until_caught_up()
+    seen = list[tuple[int, int]]()
+    reading = Pass(progressed=lambda read, wanted: seen.append((read, wanted)))
+    env = environment_of(service)
+    result = trace(env, env.flow.stages[0], [b"7"], with_records=False, reading=reading)
+    partition = partition_of(b"7", 4)
+    own = service.log.bounds([("numbers", partition)])["numbers", partition].stable_end
+    assert result.equal
+    assert seen[-1] == ((80, 80) if astray else (own, own))
+    service.log.truncate_before("numbers", (partition + 1) % 4, 2)
+    assert trace(env, env.flow.stages[0], [b"7"]).equal is (None if astray else True)
