@@ -145,32 +145,6 @@ def test_a_batch_is_redone_as_it_was_cut_by_its_clock() -> None:
     assert sent[2]["at"] > sent[0]["at"]
 
 
-def test_what_was_skipped_stays_skipped_on_its_lane_when_a_flow_is_rewound_with_fixed_code() -> None:
-    """Its readers have read past it: on this lane it would never be counted."""
-    code = Code()
-    code.feed(1, 2, 3)
-    code.broken = {2}
-    code.run.run_until_caught_up()
-    code.broken = set()
-    code.run.rewind({("raw", 0): 0})
-    code.run.run_until_caught_up()
-    code.feed(4)
-    code.run.run_until_caught_up()
-    assert code.good() == [1, 3, 1, 3, 4]
-    assert code.skipped_offsets() == [1]
-
-
-def test_records_after_one_that_was_skipped_and_still_fails_are_published_where_the_policy_is_stop() -> None:
-    code = Code()
-    code.feed(1, 2, 3)
-    code.broken = {2}
-    code.run.run_until_caught_up()
-    with_policy(code, "stop")
-    code.run.rewind({("raw", 0): 0})
-    code.run.run_until_caught_up()
-    assert code.good() == [1, 3, 1, 3]
-
-
 def test_a_rewound_flow_stops_where_worse_code_fails_on_what_receivers_have() -> None:
     code = Code()
     code.feed(1, 2, 3)
@@ -232,20 +206,25 @@ def with_policy(code: Code, poison: PoisonPolicy) -> None:
     code.run.flow = replace(code.run.flow, poison=poison)
 
 
-@pytest.mark.parametrize("poison", ["stop", "skip"])
-def test_what_was_skipped_stays_skipped_after_a_rewind_whatever_the_policy_is_now(
-    poison: PoisonPolicy,
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize("poison", ["dead_letter", "stop", "skip"])
+def test_what_was_skipped_stays_skipped_after_a_rewind_whatever_the_policy_and_the_code_are_now(
+    poison: PoisonPolicy, *, fixed: bool
 ) -> None:
-    """One passes a bad record by a policy that is declared once. A later release would publish it a second time."""
+    """Readers have read past it: on this lane it would never be counted, and a later release would publish it a second time."""
     code = Code()
     code.feed(1, 2, 3)
     code.broken = {2}
     code.run.run_until_caught_up()
-    code.broken = set()
+    if fixed:
+        code.broken = set()
     with_policy(code, poison)
     code.run.rewind({("raw", 0): 0})
     code.run.run_until_caught_up()
-    assert code.good() == [1, 3, 1, 3]
+    code.feed(4)
+    code.run.run_until_caught_up()
+    assert code.good() == [1, 3, 1, 3, 4]
+    assert set(code.skipped_offsets()) == {1}
 
 
 @pytest.mark.parametrize("poison", ["stop", "skip"])
