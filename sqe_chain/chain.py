@@ -98,7 +98,6 @@ class Coordinates:
     leader_epoch: int = 0
 
     def __str__(self) -> str:
-        """As error texts name it."""
         return f"{self.topic}[{self.partition}]@{self.offset}"
 
 
@@ -161,11 +160,9 @@ class Chain:
             raise ChainTooLong(message)
 
     def __len__(self) -> int:
-        """Number of links."""
         return len(self.links)
 
     def __iter__(self) -> Iterator[Link]:
-        """The links, root first."""
         return iter(self.links)
 
     def __str__(self) -> str:

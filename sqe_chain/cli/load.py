@@ -89,7 +89,6 @@ class Loading(Observer):
         self._bar.update(self._task, what=f"{self._files:,} files, {self._size / _MEGA:,.1f} MB")
 
     def event(self, event: Event) -> None:
-        """Move the bar."""
         if isinstance(event, FilesSeen):
             self.seen, self._since = event, 0
             self._bar.update(self._task, description="loading", total=event.rows)

@@ -79,7 +79,6 @@ class LivePanel(Observer):
         )
 
     def __enter__(self) -> Self:
-        """Show the panel."""
         self._live.start(refresh=True)
         return self
 

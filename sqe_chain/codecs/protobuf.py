@@ -105,12 +105,10 @@ class Protobuf(Codec[M]):
         return value.SerializeToString(deterministic=True)
 
     def decode(self, data: bytes) -> M:
-        """The message."""
         return self.python_type.FromString(data)
 
     @classmethod
     def takes(cls, python_type: type) -> bool:
-        """Every generated class."""
         return issubclass(python_type, Message) and python_type is not Message
 
     @property

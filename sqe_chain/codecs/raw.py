@@ -20,23 +20,18 @@ class Raw(Codec[bytes]):
             raise ConfigurationError(f"codec 'bytes' takes bytes, not {python_type!r}")
 
     def encode(self, value: bytes) -> bytes:
-        """The bytes."""
         return bytes(value)
 
     def decode(self, data: bytes) -> bytes:
-        """The bytes."""
         return data
 
     @classmethod
     def takes(cls, python_type: type) -> bool:
-        """Bytes."""
         return python_type is bytes
 
     @property
     def type_name(self) -> str:
-        """``bytes:``."""
         return f"{self.name}:"
 
     def check_state(self) -> str:
-        """Bytes cannot be states."""
         return "a fold changes its state in place, and bytes cannot be changed"

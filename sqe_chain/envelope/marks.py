@@ -174,7 +174,6 @@ class PartitionMarks:
         self.undecodable_offset = max(self.undecodable_offset, offset)
 
     def __len__(self) -> int:
-        """Number of lanes."""
         return len(self._marks)
 
     def __iter__(self) -> Iterator[tuple[int, Mark]]:

@@ -89,7 +89,6 @@ class Partitioner:
         self._known: dict[bytes, int] = {}
 
     def __call__(self, key: bytes) -> int:
-        """The partition of a key."""
         partition = self._known.get(key)
         if partition is None:
             if len(self._known) >= _CACHED_KEYS:

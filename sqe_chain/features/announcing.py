@@ -49,12 +49,10 @@ class Announcing(Section):
     digests: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, tuple[str, ...]]:
-        """For json.dumps."""
         return dict(self.digests)
 
     @classmethod
     def from_json(cls, raw: Mapping[str, list[str]]) -> Self:
-        """What `to_json` gave."""
         return cls({stage: tuple(digests) for stage, digests in raw.items()})
 
 

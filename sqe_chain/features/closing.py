@@ -52,7 +52,6 @@ class Closes(Section):
     published: int = 0
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self.times_ms)
 
     @property
@@ -124,12 +123,10 @@ class Closes(Section):
         return len(self)
 
     def to_json(self) -> list[Any]:
-        """For json.dumps."""
         return [self.times_ms, by_name(self.stops), self.done, self.published] if self else []
 
     @classmethod
     def from_json(cls, raw: list[Any]) -> Self:
-        """What `to_json` gave."""
         times_ms, stops, done, published = raw
         return cls(
             tuple(times_ms),

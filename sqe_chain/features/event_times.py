@@ -64,7 +64,6 @@ class EventTime(Section):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """For json.dumps."""
         members: dict[str, Any] = {
             "times": plain_times(self.times),
             "frontier": self.frontier,
@@ -75,7 +74,6 @@ class EventTime(Section):
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """What `to_json` gave."""
         frontier, seen = raw.get("frontier"), raw.get("seen", ())
         return cls(
             times_from(raw.get("times", {})),

@@ -53,7 +53,6 @@ class FileSettings(FeatureSettings):
     abandon: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
         if type(self.open_files) is not int or not 1 <= self.open_files <= _MOST_FILES:
             raise ConfigurationError(f"open_files={self.open_files!r}; a whole number, 1 to {_MOST_FILES}")
         for digits in self.abandon:
@@ -88,12 +87,10 @@ class LoadedFiles(Section):
         return LoadedFiles(entered, with_finished(self.finished, left & begun))
 
     def to_json(self) -> list[Any]:
-        """For json.dumps."""
         return [self.entered, self.finished] if self.entered or self.finished else []
 
     @classmethod
     def from_json(cls, raw: list[Any]) -> Self:
-        """What `to_json` gave."""
         entered, finished = raw
         return cls({topic: (path, rows) for topic, (path, rows) in entered.items()}, finished)
 

@@ -55,7 +55,6 @@ class Overwrite(Section):
         return Overwrite(self.mode, self.since, "done", contents=self.contents)
 
     def to_json(self) -> dict[str, Any]:
-        """For json.dumps."""
         if self.step == "none":
             return {}
         members = {"mode": self.mode, "since": self.since, "step": self.step}
@@ -64,7 +63,6 @@ class Overwrite(Section):
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """What `to_json` gave."""
         return cls(**raw)
 
 
@@ -84,7 +82,6 @@ class OverwriteSettings(FeatureSettings):
     drop_overwrite: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
         if self.overwrite not in (None, "table", "partitions"):
             raise ConfigurationError(f"overwrite={self.overwrite!r}; must be 'table', 'partitions' or None")
         if self.overwrite is not None and self.drop_overwrite:

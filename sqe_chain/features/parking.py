@@ -139,7 +139,6 @@ class Parking(Section):
         return tuple(sorted({place[:3]: place for place in sorted([*self.counted, *places])}.values()))
 
     def to_json(self) -> dict[str, Any]:
-        """For json.dumps."""
         plain: dict[str, Any] = {name: plain_places(own) for name in _PLACES if (own := getattr(self, name))}
         if self.records:
             plain["records"] = [record.to_json() for record in self.records]
@@ -151,7 +150,6 @@ class Parking(Section):
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """What `to_json` gave."""
         records = tuple(ParkedRecord.from_json(record) for record in raw.get("records", ()))
         decided = Decided.from_json(raw["decided"]) if "decided" in raw else None
         places = {name: places_in(raw.get(name, ())) for name in _PLACES}

@@ -101,7 +101,6 @@ class Readers:
         return not (self.sets or self.changes or self.forgotten)
 
     def __str__(self) -> str:
-        """For error texts."""
         return (
             "; ".join(
                 str(partitions) for partitions in sorted(self.sets, key=lambda readers: readers.ranges[0][0])

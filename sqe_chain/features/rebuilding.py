@@ -147,7 +147,6 @@ class Rebuilding(Section):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """For json.dumps."""
         members = {
             "silent": self.silent,
             "silent_until": by_name(self.silent_until),
@@ -161,7 +160,6 @@ class Rebuilding(Section):
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """What `to_json` gave."""
         unfinished, reached, heard = raw.get("unfinished"), raw.get("reached"), raw.get("heard")
         return cls(
             raw.get("silent", False),

@@ -172,7 +172,6 @@ class Holder(NamedTuple):
     watermark_ms: int | None
 
     def __str__(self) -> str:
-        """As texts name it."""
         by = f" (written by {self.writer})" if self.writer else ""
         return f"{self.topic}[{self.partition}]{by}"
 

@@ -157,7 +157,6 @@ class Origin(_OriginFields):
         return origin
 
     def __str__(self) -> str:
-        """As error texts name it."""
         return f"{self.tp.topic}[{self.tp.partition}]@{self.offset}"
 
     def pack(self, need: int) -> tuple[object, ...]:

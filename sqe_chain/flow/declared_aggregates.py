@@ -44,7 +44,6 @@ class Aggregation:
     optional: bool = False
 
     def __str__(self) -> str:
-        """As it was declared."""
         name = f"{self.kind}_" if self.kind in ("sum", "min", "max") else self.kind
         settings = [repr(self.field)] if self.field else []
         return f"{name}({', '.join([*settings, *(['optional=True'] if self.optional else [])])})"

@@ -186,7 +186,6 @@ class Environment:
     commits: Committing = field(init=False)
 
     def __post_init__(self) -> None:
-        """Wrap the ports."""
         self.retry = Retry(self._wait, self.settings.back_off_ms)
         self.log = RetryingLog(self.ports.log, self.retry)
         self.commits = Committing(self.retry)

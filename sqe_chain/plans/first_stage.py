@@ -29,10 +29,8 @@ class Begun(Section):
         return Begun({tp: marks for tp, marks in self.marks.items() if tp not in gone})
 
     def to_json(self) -> dict[str, Any]:
-        """For json.dumps."""
         return {name: marks.to_json() for name, marks in by_name(self.marks).items()}
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """What `to_json` gave."""
         return cls({tp: PartitionMarks.from_json(marks) for tp, marks in by_partition(raw).items()})

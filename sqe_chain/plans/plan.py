@@ -87,7 +87,6 @@ class Section:
     kinds: ClassVar[dict[str, type[Section]]] = {}
 
     def __init_subclass__(cls) -> None:
-        """Make it known by its name."""
         Section.kinds[cls.name] = cls
 
     def carried(self, last: Plan, plan: Plan) -> Section | None:  # noqa: ARG002 - others need them

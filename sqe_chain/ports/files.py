@@ -52,7 +52,6 @@ class Csv:
     encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
-        """Check all of it."""
         for name, char, least in (
             ("delimiter", self.delimiter, 1),
             ("quote", self.quote, 0),

@@ -62,7 +62,6 @@ class Partitions:
         return f"Partitions({self})"
 
     def __str__(self) -> str:
-        """Its shortest text."""
         return ",".join(
             f"{first}-" if last is None else f"{first}" if last == first else f"{first}-{last}"
             for first, last in self.ranges

@@ -69,7 +69,6 @@ class Home:
     plan_id: str
 
     def __str__(self) -> str:
-        """For error texts."""
         by = f"run {self.run_id}" if self.run_id else "no run"
         return f"{_plan(self.number, self.plan_id)}, claimed by {by} with epoch {self.epoch}"
 
@@ -98,7 +97,6 @@ class Header:
     lost: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        """For error texts."""
         begun = f", plan {self.begun_id} begun" if self.begun_id else ""
         return (
             f"{_plan(self.number, self.plan_id)}{begun}, stamped by run {self.run_id} with epoch {self.epoch}"

@@ -46,7 +46,6 @@ class WarmUp:
         self._thread = threading.Thread(target=self._run, name="sqe-chain warm-up", daemon=True)
 
     def __enter__(self) -> Self:
-        """Start."""
         self._thread.start()
         return self
 

@@ -193,7 +193,6 @@ class States(Mapping[Key, Any]):
         return stored.state
 
     def __iter__(self) -> Iterator[Key]:
-        """All keys."""
         self._check_no_windows()
         return (_shown(stored.key) for stored in self.rows())
 

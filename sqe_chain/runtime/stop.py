@@ -88,7 +88,6 @@ class ServiceClock(Clock):
         return 0 if moved_ms is None else self.ticks_ms() - moved_ms
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
     def ticks_ms(self) -> int:
@@ -155,7 +154,6 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="sqe-chain-heartbeat", daemon=True)
 
     def __enter__(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:

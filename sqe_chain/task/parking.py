@@ -78,7 +78,6 @@ class ParkedRecord:
         return len(self.record_key or b"") + len(self.record_value or b"") + headers
 
     def __str__(self) -> str:
-        """Where it was read."""
         return f"{self.at[0]}[{self.at[2]}]@{self.at[3]}"
 
     # Of `Message`.

@@ -206,11 +206,9 @@ class Server(ABC):
             self._discard()
 
     def __enter__(self) -> Self:
-        """Start."""
         return self.start()
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
         self.close()
 
     def _choose_port(self) -> None:

@@ -94,7 +94,6 @@ class CsvRows:
         self.columns = columns or self._header()
 
     def __iter__(self) -> Iterator[bytes]:
-        """The rows."""
         columns, count, encode = self.columns, len(self.columns), _encode
         while (fields := self._next()) is not None:
             try:

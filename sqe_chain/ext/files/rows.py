@@ -163,7 +163,6 @@ class FileRows:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
         self.close()
 
     def _check_end(self, offset: int, end: int) -> None:

@@ -25,7 +25,6 @@ class StatePartition:
     size: int = 0
 
     def __add__(self, other: StatePartition) -> StatePartition:
-        """Both together."""
         return StatePartition(self.files + other.files, self.rows + other.rows, self.size + other.size)
 
 

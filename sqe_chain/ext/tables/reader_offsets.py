@@ -49,7 +49,6 @@ class ReaderOffsets:
         self._number = 0
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are as far."""
         return isinstance(other, ReaderOffsets) and vars(self) == vars(other)
 
     __hash__ = None  # type: ignore[assignment] # it moves on

@@ -40,12 +40,10 @@ class QuietExporter(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """Give up what is under way."""
         self._exporter.shutdown()
         self._logger.removeFilter(self._is_first)
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Whether all is exported."""
         return self._exporter.force_flush(timeout_millis)
 
     def _is_first(self, _record: logging.LogRecord) -> bool:

@@ -20,11 +20,9 @@ class GivenIds(RandomIdGenerator):
         self.given: TraceContext | None = None
 
     def generate_trace_id(self) -> int:
-        """The id of a trace."""
         return super().generate_trace_id() if self.given is None else ids_of(self.given)[0]
 
     def generate_span_id(self) -> int:
-        """The id of a span."""
         return super().generate_span_id() if self.given is None else ids_of(self.given)[1]
 
 

@@ -65,7 +65,6 @@ class Tracing(Observer):
         self._batches = 0
 
     def __enter__(self) -> Self:
-        """Nothing is to be done."""
         return self
 
     def __exit__(

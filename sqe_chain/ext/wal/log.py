@@ -317,9 +317,7 @@ class WriteAheadLog:
             self.files.unlock()
 
     def __enter__(self) -> Self:
-        """The log."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
         self.close()

@@ -232,11 +232,9 @@ class DurableProducer:
         self.log.close()
 
     def __enter__(self) -> Self:
-        """The producer."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
         self.close()
 
 

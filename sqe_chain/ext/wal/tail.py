@@ -40,7 +40,6 @@ class Limits:
     group_bytes: int = 4 * MIB
 
     def __post_init__(self) -> None:
-        """Check them."""
         if not _LEAST_SEGMENT <= self.segment_bytes <= self.max_bytes // 2:
             raise ConfigurationError(
                 f"segment_bytes is {self.segment_bytes:,}: at least {_LEAST_SEGMENT:,}, at most half of max_bytes ({self.max_bytes:,})"

@@ -67,7 +67,6 @@ class PromptHeaders(H11Protocol):
         self._stuck = self.loop.call_later(SLOW_S, self._drop)
 
     def resume_writing(self) -> None:
-        """It has."""
         super().resume_writing()
         if self._stuck is not None:
             self._stuck.cancel()
@@ -78,7 +77,6 @@ class PromptHeaders(H11Protocol):
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
         for timer in (self._waiting, self._stuck):
             if timer is not None:
                 timer.cancel()

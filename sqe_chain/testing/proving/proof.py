@@ -45,7 +45,6 @@ class Proof:
     seconds: float
 
     def __str__(self) -> str:
-        """For people."""
         points = ", ".join(f"{step} {done} of {there}" for step, (done, there) in self.points.items())
         faults = ", ".join(f"{count} {what}" for what, count in self.faults.items()) or "none"
         lines = [

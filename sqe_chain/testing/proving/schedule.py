@@ -54,7 +54,6 @@ class Feed:
     headers: Headers | None = None
 
     def __str__(self) -> str:
-        """As a line of a schedule."""
         more = "".join(
             f", {name}={getattr(self, name)!r}"
             for name, default in (("key", None), ("partition", None), ("timestamp_ms", 0), ("headers", None))
