@@ -17,7 +17,10 @@ of 2". Four words name the rest:
   and every link without what changes from message to message: offset, leader epoch, ordinal and `of`.
   Order is kept along a lane, and nowhere else.
 * The **position** is the place on the lane: the root's leader epoch and offset, then the ordinal of
-  every link. Comparing its bytes compares places.
+  every link. All are big-endian, so comparing its bytes compares places:
+
+    epoch + 1   offset              ordinal     ordinal
+    00000001    0000000000000007    00000000    00000001
 
 So a message is a replay if its position is not beyond the last one seen on its lane. To know it, only a
 number and a few bytes are compared:
@@ -48,7 +51,7 @@ from typing import TYPE_CHECKING
 from sqe_chain.errors import ChainTooLong, OutOfBounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 MAX_LINKS = 32
 """Links in a chain; a loop of services ends here."""
@@ -71,7 +74,6 @@ ORDINAL_LENGTH = 4
 MAX_POSITION_LENGTH = ROOT_LENGTH + ORDINAL_LENGTH * MAX_LINKS
 
 _TOPIC = re.compile(rf"[a-zA-Z0-9._-]{{1,{MAX_TOPIC}}}")
-_FIRST = bytes(ORDINAL_LENGTH)
 _NO_TOPICS = frozenset((".", ".."))
 _ROOT = Struct(">IQ")
 _UINT32 = Struct(">I")
@@ -194,40 +196,6 @@ class Chain:
         for link in self.links:
             position = next_position(position, link.ordinal)
         return position
-
-
-def root_order(position: bytes, chain: Callable[[], Chain]) -> bytes:
-    """A position as it compares along the root, whatever path the message took.
-
-    Args:
-        position: of an envelope.
-        chain: returns its chain; called only where the position does not decide.
-
-    Returns:
-        It without the ordinals of links that made one envelope of one, and without trailing ordinals of 0.
-
-    >>> short = root_position(1, 7) + bytes([0, 0, 0, 2])
-    >>> longer = root_position(1, 7) + bytes(4) + bytes([0, 0, 0, 2])
-    >>> links = Link("raw", bytes(16), 0, 7, 1), Link("clean", bytes(16), 0, 9, 1, ordinal=2, of=3)
-    >>> root_order(longer, lambda: Chain(links)) == root_order(short, Chain) == short
-    True
-    """
-    position = cut_position(position)
-    ordinals = [
-        position[begin : begin + ORDINAL_LENGTH]
-        for begin in range(ROOT_LENGTH, len(position), ORDINAL_LENGTH)
-    ]
-    if _FIRST not in ordinals:
-        return position
-    several = (ordinal for ordinal, link in zip(ordinals, chain().links, strict=False) if link.of > 1)
-    return position[:ROOT_LENGTH] + b"".join(several)
-
-
-def cut_position(position: bytes) -> bytes:
-    """A position without trailing ordinals of 0."""
-    while len(position) > ROOT_LENGTH and position.endswith(_FIRST):
-        position = position[:-ORDINAL_LENGTH]
-    return position
 
 
 def b64(*fields: bytes) -> int:

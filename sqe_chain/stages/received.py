@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from sqe_chain.chain import Coordinates, read_lane, root_order, root_position
+from sqe_chain.chain import Coordinates, read_lane, root_position
 from sqe_chain.codecs import Codec
 from sqe_chain.envelope.message import read
 from sqe_chain.ports import Headers
+from sqe_chain.stages.provenance import root_order
 from sqe_chain.stages.record import Record, Spot
 
 _NUMBER = re.compile(rb"[+-]?[0-9]+", re.ASCII)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 from sqe_chain._proto.dropped_pb2 import Dropped
-from sqe_chain.chain import root_order
 from sqe_chain.codecs import codec_for
 from sqe_chain.errors import EnvelopeError, FlowError, PoisonError
 from sqe_chain.flow.context import Context, Origin
@@ -17,6 +16,7 @@ from sqe_chain.flow.stage_kind import StageKind, StageTask, StageTraits, StageWo
 from sqe_chain.flow.stored import named_key
 from sqe_chain.flow.table import RowTable
 from sqe_chain.flow.units import Unit, UnitRun, number, unpack_key_and_id
+from sqe_chain.stages.provenance import root_order
 from sqe_chain.stages.record import Reason, Record, Spot, Verdict
 from sqe_chain.stages.table import MemoryTable
 from sqe_chain.stages.user_code import UserCodeError, guarded

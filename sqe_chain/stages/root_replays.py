@@ -16,7 +16,7 @@ A position is leader epoch and offset of the root, then the ordinals of every li
 
 The engine's marks compare along a lane, the path with every topic id on it. This rule compares roots alone, so it also knows
 what reaches a service on another path. Then a topic in between was deleted and filled again, or a republisher was renamed, added
-or removed. The ordinal of a link that made one envelope of one does not count (`sqe_chain.chain.root_order`). So a republisher
+or removed. The ordinal of a link that made one envelope of one does not count (`sqe_chain.stages.provenance.root_order`). So a republisher
 that makes one of one changes nothing, wherever it is on the path.
 
 **Correct only where each key's events keep their root's order**, on whatever paths they come:
@@ -44,12 +44,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from sqe_chain._proto.filters_pb2 import RootMark, RootMarks
-from sqe_chain.chain import cut_position, root_position
+from sqe_chain.chain import root_position
 from sqe_chain.errors import PoisonError, TooManyLanes
 from sqe_chain.flow.declaration import check_choice, check_int
 from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.live_rows import LiveRows
-from sqe_chain.stages.provenance import is_sibling, remember, spot_of
+from sqe_chain.stages.provenance import cut_position, is_sibling, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict, dropped
 from sqe_chain.stages.record_work import FORWARDING
 from sqe_chain.stages.timed_stage import RuleKind
