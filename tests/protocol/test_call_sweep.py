@@ -165,7 +165,7 @@ def release(point: Point, _: Path, second: str) -> None:
 
 
 @PAUSED.enter("release of failed records without stages", 10, second=["release", "discard"], when=WHEN)
-def release_letters(point: Point, _: Path, second: str, when: When) -> None:
+def release_without_stages(point: Point, _: Path, second: str, when: When) -> None:
     cleaning, script = Cleaning("bee", "elk").corrected(), FaultScript()
     with point.paused(script, lambda: getattr(cleaning, second)(key="bee"), (), when=when):
         cleaning.release(faulty_log(cleaning.sender.log, script))

@@ -1,7 +1,7 @@
 """Goal: whatever operation dies after whatever write, what its user does next ends it, and nothing is lost, counted twice or half used.
 
-Method: a table of operations. Each sets up a world of its own, does one thing that is killed at one point, does what a user does then,
-and asks an oracle that knows only what went in. Every operation is killed after each of its writes to broker, store and table, in turn.
+Method: a table of operations. Each sets up a world of its own, and does one thing that is killed at one point. It does what a user does
+then, and asks an oracle that knows only what went in. Every operation is killed after each of its writes to broker, store and table, in turn.
 """
 
 from __future__ import annotations
@@ -398,7 +398,7 @@ def release(point: Point, _: Path, then: str, publishes: bool) -> None:
 
 
 @KILLED.enter("release of failed records without stages", 6, nobody=[False, True])
-def release_letters(point: Point, _: Path, nobody: bool) -> None:
+def release_without_stages(point: Point, _: Path, nobody: bool) -> None:
     """With two partitions of dead-letter records; what was interrupted may be finished by a release of something else."""
     cleaning, script = Cleaning("bee", "cow", "elk", partitions=2, kept_in=2).corrected(), FaultScript()
     with point.killed(script):

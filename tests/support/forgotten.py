@@ -1,4 +1,4 @@
-"""Two flows in two stores, of which one is forgotten, and all that is left then."""
+"""Two flows in two stores. One is forgotten, and all that is left then is listed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One operation under one fault, at each of its calls in turn.
 
-A write takes effect or not, and a read leaves nothing behind. So killed before a write is killed after the one before it:
-a sweep over the moments after each write has all that sweeps over every call, before and after it, would find.
+A write takes effect or not, and a read leaves nothing behind. So killed before a write is killed after the one before it.
+One sweep over the moments after each write finds what sweeps before and after every call would find.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Point:
     def unanswered(
         self, faulty: Arming, of: Port | None = None, when: When = "before", calls: int = 1
     ) -> Iterator[None]:
-        """A call of what is done in here gets no answer, before it takes effect or after that; whoever called tries again."""
+        """A call of what is done in here gets no answer, before it takes effect or after that; the caller tries again."""
 
         def raise_unavailable() -> None:
             self.reached = True
@@ -104,7 +104,7 @@ class Operations:
     """A table of operations: each sets up a world, does one thing under the fault of a point, repairs, and checks what must hold.
 
     Args:
-        every: of so many points `make test` takes one.
+        every: `make test` takes one point of this number.
 
     Attributes:
         rows: name -> calls that there are at least (fewer, and the fault does not hit what it is meant to hit), and the operation.
@@ -141,7 +141,7 @@ def sweep(what: str, least: int, every: int, act: Callable[[Point], None]) -> li
     Args:
         what: names the sweep.
         least: the calls that there are at least: fewer, and the fault does not hit what it is meant to hit.
-        every: of so many points `make test` takes one.
+        every: `make test` takes one point of this number.
         act: sets up, does what is done under the fault of this point, repairs, and checks what must hold.
     """
     reached: list[Point] = []
