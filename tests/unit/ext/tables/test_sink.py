@@ -26,7 +26,7 @@ from sqe_chain.ext.tables.files import files_of
 from sqe_chain.ext.tables.memtable import Memtable
 from sqe_chain.ext.tables.reading import open_table
 from sqe_chain.ext.tables.sink import TableSink, files_in
-from sqe_chain.ports import Flush
+from sqe_chain.ports import Flush, SinkState
 from tests.support.written_tables import Narrower, Row, claim_of
 
 
@@ -56,6 +56,31 @@ def flush_of(
     rows = [(b"0", file.packed()) for file in files_of(memtable.flush(number << 31))]
     given: dict[str, Any] = {"part": 0, "plan_id": f"{number:032x}", "run_id": f"run-{epoch}"} | other
     return Flush("f", "t", epoch=epoch, number=number, rows=rows, known=known, **given)
+
+
+def test_a_flush_is_added_once(tmp_path: Path) -> None:
+    sink = claimed(tmp_path)
+    first = flush_of(sink, 3)
+    added, known = sink.flush(first)
+    assert (added, json.loads(known)["plan"]) == (4, 3)
+    assert sink.flush(first)[0] == 0
+    assert sink.look("f", "t", range(2)) == SinkState(1, frozenset({3}))
+    assert sink.flush(flush_of(sink, 5, known=known))[0] == 4
+    assert open_table(str(tmp_path / "t")).read().num_rows == 4
+    assert len(open_table(str(tmp_path / "t")).files()) == 2
+
+
+def test_an_older_run_adds_nothing(tmp_path: Path) -> None:
+    sink = claimed(tmp_path)
+    flush = flush_of(sink, 3)
+    claimed(tmp_path, 2)
+    with pytest.raises(Superseded):
+        sink.flush(flush)
+    with pytest.raises(Superseded):
+        sink.claim(claim_of(1))
+    with pytest.raises(Superseded):
+        sink.claim(claim_of(2, run_id="another"))
+    assert open_table(str(tmp_path / "t")).files() == []
 
 
 def test_a_file_that_is_there_is_not_written_again_and_never_replaced(
