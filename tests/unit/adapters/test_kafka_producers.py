@@ -9,9 +9,11 @@ from math import ceil
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from sqe_chain.adapters.kafka import _writer
 from sqe_chain.adapters.kafka._settings import settings
+from sqe_chain.errors import OutputRefused, Unavailable
 from sqe_chain.ports import Output, TopicInfo
 
 _ports = count(1)
@@ -27,6 +29,8 @@ class Producers:
     def __init__(self, leaders: Mapping[str, Sequence[int]]) -> None:
         self._leaders = leaders
         self.made = 0
+        self.silent, self.refused = 0, 0
+        """Which producer's records are never acknowledged, and which one's are refused; 0: none."""
         self.sent = defaultdict[tuple[str, int], list[tuple[int, bytes]]](list)
         """Of each partition, in order: which producer sent what."""
 
@@ -50,8 +54,13 @@ class Producer:
     def produce(self, topic: str, value: bytes, _: object, partition: int, *__: object) -> None:
         self._all.sent[topic, partition].append((self._number, value))
 
+    def flush(self, _: float) -> int:
+        if self._number == self._all.refused:
+            raise KafkaException(KafkaError(KafkaError.POLICY_VIOLATION, "it was refused", fatal=True))
+        return len(self)
+
     def __len__(self) -> int:
-        return 0
+        return int(self._number == self._all.silent)
 
     def __getattr__(self, _: str) -> Any:
         return lambda *_, **__: 0
@@ -66,7 +75,7 @@ def writing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         producers = Producers(leaders)
         monkeypatch.setattr(_writer, "Producer", producers.make)
         monkeypatch.setattr(_writer, "admin", lambda _: producers)
-        writers.append(_writer.KafkaWriter(settings(f"127.0.0.1:{next(_ports)}", {}, 1, 1)))
+        writers.append(_writer.KafkaWriter(settings(f"127.0.0.1:{next(_ports)}", {}, 1, 0.1)))
         return writers[-1], producers
 
     yield make
@@ -115,3 +124,15 @@ def test_a_partition_keeps_its_producer(writing: Any) -> None:
     for (_, partition), found in producers.sent.items():
         assert len({producer for producer, _ in found}) == 1
         assert [value for _, value in found] == [b"%d" % n for n in range(partition, 150, 15)]
+
+
+@pytest.mark.parametrize(("silent", "refused"), [(1, 2), (2, 1)])
+def test_a_refusal_is_raised_while_another_producer_waits(writing: Any, silent: int, refused: int) -> None:
+    writer, producers = writing({"t": [1] * 4})
+    writer.write(records("t", 4, 4))
+    producers.silent = silent
+    with pytest.raises(Unavailable, match="1 records were not acknowledged"):
+        writer.flush()
+    producers.refused = refused
+    with pytest.raises(OutputRefused):
+        writer.flush()
