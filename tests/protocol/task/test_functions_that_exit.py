@@ -51,9 +51,7 @@ Function = Callable[..., Any]
 @pytest.mark.parametrize("place", PLACES, ids=str)
 def test_it_ends_with_an_error_that_names_the_function(place: Place, poison: Any, function: Function) -> None:
     rehearsal = fed(place, like(place, function), poison)
-    with pytest.raises(
-        ChainError, match=rf"test_functions_that_exit.py:\d+: {function.__name__}\(\) has"
-    ) as caught:
+    with pytest.raises(ChainError, match=rf"exit.py:\d+: {function.__name__}\(\) has") as caught:
         rehearsal.run_until_caught_up()
     assert caught.value.exit_status == 1
     assert all(commit.offset == 0 for commit in rehearsal.commits().values())
