@@ -21,7 +21,7 @@ class LiveRows(Generic[Content]):
         table: where rows come from and go to.
         read: makes a live object from a row's content; gets None where there is no row.
         written: the content of a live object; None for one that needs no row.
-        found: called with each row that is read, and its live object, once until the next `write`; None: nobody is.
+        on_read: called with each row that is read, and its live object, once until the next `write`; None: nobody is.
     """
 
     def __init__(
@@ -29,12 +29,12 @@ class LiveRows(Generic[Content]):
         table: RowTable,
         read: Callable[[bytes | None], Content],
         written: Callable[[Content], bytes | None],
-        found: Callable[[bytes, Content], None] | None = None,
+        on_read: Callable[[bytes, Content], None] | None = None,
     ) -> None:
         self._table = table
         self._read = read
         self._written = written
-        self._found = found
+        self._on_read = on_read
         self._live: dict[bytes, Content] = {}
         self._changed: set[bytes] = set()
 
@@ -47,8 +47,8 @@ class LiveRows(Generic[Content]):
                 live = self._live[row] = self._read(stored)
             except Exception as error:
                 raise unreadable(f"row {row!r}", error) from error
-            if self._found is not None:
-                self._found(row, live)
+            if self._on_read is not None:
+                self._on_read(row, live)
         return live
 
     def __setitem__(self, row: bytes, content: Content) -> None:

@@ -262,7 +262,7 @@ def joined(sessions: Iterable[HasSpan], timestamp_ms: int) -> Span:
 
 
 Place = tuple[Span, list[Held]]
-"""A window that a record lies in: its span with the record, and the open windows that it is made of, in the order of their beginnings.
+"""A window that a record lies in: its span with the record, and the open windows that it is made of, by their beginnings.
 
 None of them: it is a new one. Two: sessions that become one.
 """

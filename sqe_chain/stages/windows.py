@@ -195,7 +195,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         self._due: set[bytes] = set()
         # Row of a window that is final and kept -> when it is kept no longer, and its content.
         self._closed: dict[bytes, tuple[int, bytes]] = {}
-        # Span -> key -> its window, while `fold_run` changes it in place. Invariant: all of them are open.
+        # Span -> key -> its window, while `fold_run` changes it. Invariant: all of them are open.
         self._in_use: dict[Span, dict[bytes, OpenWindow[State]]] = {}
         self._views = ShownWindows(table, self._codec) if shown else None
 

@@ -222,7 +222,7 @@ def drawn(only: Sequence[str], count: int, draw: int) -> list[Mutant]:
     """Bugs of the package, always the same for the same arguments.
 
     Args:
-        only: texts, of which each begins with a part of a path; that path, or the name of a bug, has one of them.
+        only: parts of paths, perhaps with a name behind a colon; bugs are drawn from files that have one of them.
         count: how many.
         draw: other numbers draw others.
     """

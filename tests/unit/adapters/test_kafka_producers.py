@@ -89,7 +89,7 @@ def records(topic: str, partitions: int, number: int) -> list[Output]:
 
 @pytest.mark.parametrize("brokers", [1, 2, 3, 4, 5, 6, 10])
 @pytest.mark.parametrize("partitions", [1, 4, 8, 12, 64, 100])
-def test_one_producer_waits_for_a_broker_once_more_than_with_five_requests_in_flight(
+def test_one_producer_waits_at_most_one_round_trip_longer_than_with_five_requests_in_flight(
     writing: Any, brokers: int, partitions: int
 ) -> None:
     """It sends one request for each partition, one after the other. Two topics share the producers."""
