@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.lab.mutants.edits import body, drop, replace
+from tests.lab.mutants.edits import operation
 from tests.lab.mutants.injection import Copy, copied
 from tests.lab.mutants.mutant import Mutant, mutant
 from tests.reliability.ledger import head
@@ -29,26 +29,22 @@ SECONDS: Final = 300.0
 BUGS: Final[dict[str, tuple[Mutant, ...]]] = {
     "envelopes": (
         mutant(
-            "columns take a time one bit too long",
-            ("Columns._time", replace("digits[:, -1] >= _LAST_OF_TIME", "digits[:, -1] > _LAST_OF_TIME")),
+            "columns take a time one bit too long", ("Columns._time", operation("boundary(_LAST_OF_TIME)"))
         ),
-        mutant(
-            "columns take positions of 33 links",
-            ("Columns._agree", replace("links <= MAX_LINKS", "links <= MAX_LINKS + 1")),
-        ),
+        mutant("columns take positions of 33 links", ("Columns._agree", operation("plus(MAX_LINKS, 1)"))),
         mutant(
             "bytes after the checksum are no matter where a chain is in headers",
             (
                 "open_carried",
-                replace("open_head(envelope)", "open_head(envelope[:envelope.rfind(b'}') + 5])"),
+                operation("gives(open_head, \"open_head(envelope[:envelope.rfind(b'}') + 5])\")"),
             ),
         ),
         mutant(
             "a position of another length on a lane has the name of another error",
             (
                 "PartitionMarks._wrong_length",
-                body(
-                    "from sqe_chain.errors import InconsistentEnvelope\nreturn InconsistentEnvelope('of another length')"
+                operation(
+                    "returns(\"__import__('sqe_chain.errors').errors.InconsistentEnvelope('of another length')\")"
                 ),
             ),
         ),
@@ -56,49 +52,40 @@ BUGS: Final[dict[str, tuple[Mutant, ...]]] = {
             "all lanes of a run are compared with the mark of the first one",
             (
                 "_accept_envelopes",
-                replace(
-                    "[lanes.get(lane) for lane in sorted_lanes[firsts].tolist()]",
-                    "[lanes.get(sorted_lanes[0].item())] * len(firsts)",
-                ),
+                operation("instead(lanes.get, firsts, '[lanes.get(sorted_lanes[0].item())] * len(firsts)')"),
             ),
         ),
         mutant(
             "of several headers `sqe-chain` the first one counts",
-            ("chain_header", replace("len(chains) > 1", "len(chains) > 2")),
+            ("chain_header", operation("instead(len, chains, 'len(chains) > 2')")),
         ),
         mutant(
             "runs do not compare `of` of siblings with the mark",
-            ("_witnesses_agree", replace("[mark.of for mark in marks]", "of[firsts]")),
+            ("_witnesses_agree", operation("instead(mark.of, marks, 'of[firsts]')")),
         ),
         mutant(
             "a source with a decoder takes envelopes without a type",
-            ("Columns.__init__", replace("ordinary &= self._texts(name, size)", "del name")),
+            ("Columns.__init__", operation("drop(_texts)")),
         ),
         mutant(
             "a payload that is there may be listed as deleted",
-            ("check_fields", replace("head.deleted", "head.deleted and head.size")),
+            ("check_fields", operation("instead(head.deleted, 'head.deleted and head.size')")),
         ),
         mutant(
             "what protobuf does not know may not be repeated in some encodings",
-            ("check_once", replace("not groups and _ONCE.get(number) == kind", "number not in (_MORE, 13)")),
+            ("check_once", operation("instead(groups, _ONCE, 'number not in (_MORE, 13)')")),
         ),
     ),
     "frames": (
         mutant(
             "a frame of a write-ahead log may say more than it holds",
-            ("record:decode", drop("if at != end:")),
+            ("record:decode", operation("never(at, end, nth=2)")),
         ),
     ),
     "texts": (
         mutant(
             "marks nested without end have no name",
-            (
-                "ReplayFilter.load",
-                replace(
-                    "(ValueError, KeyError, TypeError, AttributeError, RecursionError)",
-                    "(ValueError, KeyError, TypeError, AttributeError)",
-                ),
-            ),
+            ("ReplayFilter.load", operation("without(RecursionError)")),
         ),
     ),
 }

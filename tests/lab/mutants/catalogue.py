@@ -1,24 +1,61 @@
-"""All mutants, by what they break."""
+"""All mutants, by what they break: the table of catalogue.txt.
+
+A line is a mutant: the rule that it breaks, a function, what happens to it, the tests that notice, and how the simulator does.
+Columns are between bars. A line without a rule is one more operation of the mutant above; operations are those of `edits`. Where tests
+need servers, the last column has the word `servers`; a number there is `Mutant.schedules`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
-from tests.lab.mutants import event_time, marks, parking, past, rebuilding, redoing, steps, stores, values
-from tests.lab.mutants.mutant import Mutant
+from tests.lab.mutants.edits import Edit, MisplacedError, operation
+from tests.lab.mutants.mutant import Mutant, mutant
 
-CATALOGUE: Final[Mapping[str, Sequence[Mutant]]] = {
-    "order of steps, plans, claims": steps.MUTANTS,
-    "recovery, redo, exclusions": redoing.MUTANTS,
-    "marks, lanes, the shuffle's order, bytes": marks.MUTANTS,
-    "values between functions, states": values.MUTANTS,
-    "event time, windows, filters": event_time.MUTANTS,
-    "reading, rebuilding, moving": rebuilding.MUTANTS,
-    "stores, tables, files, write-ahead log": stores.MUTANTS,
-    "parked records": parking.MUTANTS,
-    "past defects": past.MUTANTS,
-}
+TABLE: Final = Path(__file__).with_name("catalogue.txt")
+
+
+def read_catalogue(text: str) -> dict[str, list[Mutant]]:
+    """Subject -> its mutants.
+
+    Args:
+        text: lines as in catalogue.txt.
+
+    Raises:
+        MisplacedError: a line is no mutant; the error names it.
+    """
+    found: dict[str, list[Mutant]] = {}
+    own: list[Mutant] = []
+    for line in text.splitlines():
+        if line.startswith("# "):
+            own = found[line[2:]] = []
+        elif line.strip():
+            rule, place, done, *rest = [column.strip() for column in f"{line} ".split(" | ")]
+            try:
+                edit = place, operation(done)
+            except (MisplacedError, SyntaxError) as error:
+                raise MisplacedError(f"mutant {rule or own[-1].name!r}: {error}") from None
+            own.append(_mutant(rule, edit, *rest) if rule else _with(own.pop(), edit))
+    return found
+
+
+def _mutant(rule: str, edit: Edit, tests: str, more: str = "") -> Mutant:
+    words = more.split()
+    schedules = sum(int(word) for word in words if word.isdigit())
+    return mutant(
+        rule, edit, killed_by=tuple(tests.split(", ")), schedules=schedules, servers="servers" in words
+    )
+
+
+def _with(one: Mutant, edit: Edit) -> Mutant:
+    return mutant(
+        one.name, *one.edits, edit, killed_by=one.tests, schedules=one.schedules, servers=one.servers
+    )
+
+
+CATALOGUE: Final[Mapping[str, Sequence[Mutant]]] = read_catalogue(TABLE.read_text(encoding="utf-8"))
 """Subject -> its mutants."""
 ALL: Final[Sequence[Mutant]] = [one for own in CATALOGUE.values() for one in own]
 

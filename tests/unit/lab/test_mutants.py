@@ -14,21 +14,8 @@ import pytest
 
 from tests.lab.mutants import cuts, sweep
 from tests.lab.mutants.__main__ import is_known, main
-from tests.lab.mutants.catalogue import ALL, CATALOGUE, QUICK
-from tests.lab.mutants.edits import (
-    MisplacedError,
-    Operation,
-    Package,
-    argument,
-    before,
-    body,
-    drop,
-    negate,
-    replace,
-    swap,
-    text,
-    unguard,
-)
+from tests.lab.mutants.catalogue import ALL, CATALOGUE, QUICK, read_catalogue
+from tests.lab.mutants.edits import MisplacedError, Package, operation
 from tests.lab.mutants.injection import PACKAGE, TREE, code_of, copied, why_not_judged
 from tests.lab.mutants.ledger import (
     BY_SIMULATOR,
@@ -55,6 +42,8 @@ class Marks:
             raise ValueError(f"lane {lane} of {self.size}")
         self.add(lane, at=self.size)
         self.count += 1  # counted
+        for link in self.links:
+            link.take('many links')
         return True
 
 LIMIT = 32
@@ -86,39 +75,38 @@ def test_the_page_has_the_table_of_the_ledger() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operation", "gone", "there"),
+    ("source", "gone", "there"),
     [
-        (replace("lane<0", "lane <= 0"), "lane < 0", "if lane <= 0 and (not strict):"),
-        (
-            replace("self.count += 1", "self.count = 1"),
-            "self.count += 1",
-            "self.count = 1\n        return True",
-        ),
-        (replace("if lane < 0 and not strict:", "if lane:"), "strict:\n", "if lane:\n            raise"),
-        (argument("at", "0"), "at=self.size", "self.add(lane, at=0)"),
-        (argument("at", ""), "at=self.size", "self.add(lane)"),
-        (replace("self.add(...)", "min(..., 0)"), "'''", "min(self.add(lane, at=self.size), 0)"),
-        (drop("if ...:"), "raise", "self.add("),
-        (drop("if lane < 0 and not strict:", "return True"), "raise", "self.count += 1\n"),
-        (
-            before("return True", "self.add(0)"),
-            "'''",
-            "self.count += 1\n        self.add(0)\n        return True",
-        ),
-        (swap("self.count += 1", "return True"), "'''", "return True\n        self.count += 1"),
-        (negate("lane < 0"), "if lane", "if not lane < 0 and"),
-        (unguard("if lane < 0 and not strict:"), "if lane", '"""\n        raise'),
-        (body("return False"), "return True", "bool:\n        return False"),
-        (text("lane ", "way "), "'lane ", "f'way {lane} of"),
+        ("always(lane)", "if lane", "if True and (not strict):"),
+        ("never(strict)", "not strict", "if lane < 0 and (not False):"),
+        ("never(lane, strict)", "if lane", "if False:"),
+        ("negate(lane)", "if lane", "if not lane < 0 and"),
+        ("boundary(lane)", "lane < 0", "if lane <= 0 and"),
+        ("plus(size, -1)", "at=self.size)", "self.add(lane, at=self.size - 1)"),
+        ("drop(self.add)", "self.add", "self.count += 1"),
+        ("drop(lane, strict)", "raise", "self.add("),
+        ("without(strict)", "strict:\n", "if lane < 0:\n"),
+        ("without(at)", "at=", "self.add(lane)"),
+        ("swap(add, count)", "self.count += 1\n        return", "self.count += 1\n        self.add("),
+        ("unchanged(add)", "self.add", "        lane\n"),
+        ("gives(add, at, 'min(..., 0)')", "'" * 3, "min(self.add(lane, at=self.size), 0)"),
+        ("returns(False)", "return True", "bool:\n        return False"),
+        ("returns(None, nth=1)", "return True", "return None"),
+        ("instead(size, count)", "at=self.size", "at=self.count"),
+        ("instead(lane, strict, 'strict')", "if lane", "if strict:"),
+        ("argument(at, '0')", "at=self.size", "self.add(lane, at=0)"),
+        ("assigned(count, '2')", "+= 1", "self.count += 2"),
+        ("before(count, 'self.add(0)')", "'" * 3, "self.add(0)\n        self.count += 1"),
+        ("backwards(links)", "in self.links", "for link in reversed(self.links)"),
+        ("text('many', 'few')", "'many", "link.take('few links')"),
     ],
-    ids=lambda one: one.text if isinstance(one, Operation) else "",
 )
 def test_an_operation_changes_a_function_and_nothing_else(
-    operation: Operation, gone: str, there: str, tmp_path: Path
+    source: str, gone: str, there: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "marks.py"
     file.write_text(SOURCE)
-    (found,) = Package(tmp_path).mutated([("Marks.accept", operation)]).values()
+    (found,) = Package(tmp_path).mutated([("Marks.accept", operation(source))]).values()
     assert there in found
     assert gone not in found
     ast.parse(found)
@@ -127,30 +115,53 @@ def test_an_operation_changes_a_function_and_nothing_else(
 
 
 @pytest.mark.parametrize(
-    ("place", "operation", "reported"),
+    ("place", "source", "reported"),
     [
-        ("Marks.gone", body("pass"), "Marks.gone is not in the package"),
-        ("LIMIT", replace("32", "33"), "LIMIT is in a.py, b.py"),
-        ("c:LIMIT", replace("32", "33"), "c:LIMIT is not in the package"),
-        ("Marks.accept", replace("lane", "0"), "Marks.accept: `lane` is there 3 times"),
-        ("Marks.accept", drop("self.count -= 1"), "`self.count -= 1` is there 0 times"),
-        ("Marks.accept", replace("True", "True"), "nothing changes there"),
+        ("Marks.gone", "returns(None)", "Marks.gone is not in the package"),
+        ("LIMIT", "assigned(LIMIT, '33')", "LIMIT is in a.py, b.py"),
+        ("c:LIMIT", "assigned(LIMIT, '33')", "c:LIMIT is not in the package"),
+        ("Marks.accept", "instead(lane, 0)", "Marks.accept: a name with lane is there 2 times"),
+        ("Marks.accept", "drop(moved)", "Marks.accept: a statement with moved is there 0 times"),
+        ("Marks.accept", "plus(lane, 1, nth=3)", "a name with lane is there 2 times"),
+        ("Marks.accept", "instead(strict, strict)", "nothing changes there"),
     ],
 )
 def test_code_that_is_gone_or_ambiguous_is_reported(
-    place: str, operation: Operation, reported: str, tmp_path: Path
+    place: str, source: str, reported: str, tmp_path: Path
 ) -> None:
     (tmp_path / "a.py").write_text(SOURCE)
     (tmp_path / "b.py").write_text("LIMIT = 32\n")
     with pytest.raises(MisplacedError, match=re.escape(reported)):
-        Package(tmp_path).mutated([(place, operation)])
-    assert "LIMIT = 33" in next(iter(Package(tmp_path).mutated([("b:LIMIT", replace("32", "33"))]).values()))
+        Package(tmp_path).mutated([(place, operation(source))])
+
+
+def test_a_mutant_survives_formatting_other_names_and_other_files(tmp_path: Path) -> None:
+    """What it names is the same, so it breaks the same rule."""
+    for folder, source in (
+        ("a", SOURCE),
+        ("b", SOURCE.replace("lane", "way").replace("strict: bool", "strict:bool")),
+    ):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{folder}.py").write_text(source)
+        (found,) = Package(tmp_path / folder).mutated([("Marks.accept", operation("never(strict)"))]).values()
+        assert "< 0 and (not False):" in found
+
+
+def test_a_table_reads_as_mutants_and_an_error_names_the_one_that_is_none() -> None:
+    table = (
+        "# marks\none | Marks.accept | never(lane) | test_a, test_b[1] | 20 servers\n | LIMIT | plus(x, 1)\n"
+    )
+    (one,) = read_catalogue(table)["marks"]
+    assert (one.name, one.tests, one.schedules, one.servers) == ("one", ("test_a", "test_b[1]"), 20, True)
+    assert [place for place, _ in one.edits] == ["Marks.accept", "LIMIT"]
+    with pytest.raises(MisplacedError, match=re.escape("mutant 'one': `bend(x)` is no operation")):
+        read_catalogue(table.replace("plus(x, 1)", "bend(x)"))
 
 
 def test_what_was_changed_since_or_survived_has_to_be_judged_again() -> None:
-    one = mutant("one", ("MAX_LINKS", replace("32", "31")), killed_by=KILLS)
-    moved = mutant("one", ("chain:MAX_LINKS", replace("32", "31")), killed_by=KILLS)
-    other = mutant("one", ("MAX_LINKS", replace("32", "30")), killed_by=KILLS)
+    one = mutant("one", ("MAX_LINKS", operation("assigned(MAX_LINKS, '31')")), killed_by=KILLS)
+    moved = mutant("one", ("chain:MAX_LINKS", operation("assigned(MAX_LINKS, '31')")), killed_by=KILLS)
+    other = mutant("one", ("MAX_LINKS", operation("assigned(MAX_LINKS, '30')")), killed_by=KILLS)
     known = {("one", BY_TESTS): changed(judged(one), code=code_of(one, by_tests=True))}
     assert gaps(known, [one]) == gaps(known, [moved]) == []
     assert gaps(known, [other]) == gaps({}, [one]) == ["one: not judged by tests as it is now"]
@@ -165,9 +176,11 @@ def test_what_was_changed_since_or_survived_has_to_be_judged_again() -> None:
 def test_a_survivor_fails_the_build_and_one_that_a_test_kills_does_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    killed = mutant("no epoch is one", ("stored_epoch", body("return leader_epoch or 0")), killed_by=KILLS)
-    kept = mutant("more links", ("MAX_LINKS", replace("32", "33")), killed_by=KILLS)
-    gone = mutant("gone", ("stored_epoch", drop("pass")), killed_by="test_chain::test_gone")
+    killed = mutant(
+        "no epoch is one", ("stored_epoch", operation("returns('leader_epoch or 0')")), killed_by=KILLS
+    )
+    kept = mutant("more links", ("MAX_LINKS", operation("assigned(MAX_LINKS, '33')")), killed_by=KILLS)
+    gone = mutant("gone", ("stored_epoch", operation("drop(moved)")), killed_by="test_chain::test_gone")
     monkeypatch.setattr("tests.lab.mutants.__main__.CATALOGUE", {"some": (killed, kept)})
     monkeypatch.setattr("tests.lab.mutants.__main__.write", lambda _: None)
     monkeypatch.setattr("tests.lab.mutants.__main__.write_ledger", lambda *_: None)
@@ -178,7 +191,7 @@ def test_a_survivor_fails_the_build_and_one_that_a_test_kills_does_not(
     assert told.endswith("1 survived\n  more links (tests)\n")
     monkeypatch.setattr("tests.lab.mutants.__main__.CATALOGUE", {"some": (gone,)})
     assert main([]) == 1
-    assert "mutant 'gone': stored_epoch: `pass` is there 0 times" in capsys.readouterr().out
+    assert "mutant 'gone': stored_epoch: a statement with moved is there 0 times" in capsys.readouterr().out
 
 
 @pytest.mark.release
@@ -196,7 +209,7 @@ def test_the_simulator_finds_a_bug_in_a_copy_and_several_processes_report_the_sa
 
 
 def test_a_judgement_by_the_simulator_names_the_seed() -> None:
-    one = mutant("x", ("MAX_LINKS", replace("32", "31")), killed_by=KILLS, schedules=10)
+    one = mutant("x", ("MAX_LINKS", operation("assigned(MAX_LINKS, '31')")), killed_by=KILLS, schedules=10)
     found = changed(judged(one, "once, seed 82"), by=BY_SIMULATOR)
     assert found.seed == 82
     assert judged(one).seed is None

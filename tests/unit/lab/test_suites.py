@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.mutants.past import MUTANTS as PAST
+from tests.lab.mutants.catalogue import CATALOGUE
 from tests.support import suites
 from tests.support.suites import cases_that_differ, deselected, ordered, points, run_suite, some
 
@@ -128,7 +128,7 @@ def test_loops_take_one_point_in_six_and_always_the_same_ones_at_changing_distan
 def test_each_defect_of_the_past_has_a_test_that_every_commit_runs() -> None:
     tests = Path(__file__).resolve().parents[2]
     rows = re.findall(r"^\| (.+) \| `(.+)::(.+)` \|$", (tests / "README.md").read_text(), re.MULTILINE)
-    assert {defect for defect, _, _ in rows} >= {mutant.name for mutant in PAST}
+    assert {defect for defect, _, _ in rows} >= {mutant.name for mutant in CATALOGUE["past defects"]}
     for _, file, name in rows:
         text = (tests / file).read_text()
         marks = re.search(rf"((?:^ *@.*\n(?:[ )].*\n)*)*)^ *def {name}\(", text, re.MULTILINE)
