@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from benchmarks.flows import PARTITIONS
 from benchmarks.machine import facts
-from benchmarks.peers.installing import Missing
+from benchmarks.peers.installing import NEWEST_KAFKA, Missing
 from benchmarks.peers.records import Records
 from benchmarks.peers.results import Results
 from benchmarks.peers.running import Place, Wrong
@@ -30,6 +31,10 @@ Chosen = TypeVar("Chosen")
 def main(
     records: Annotated[int, typer.Option(min=1, help="Records of the input.")] = 1_000_000,
     rounds: Annotated[int, typer.Option(min=1, help="Runs of each system on each workload.")] = 3,
+    broker: Annotated[str, typer.Option(help="Version of the Kafka broker.")] = NEWEST_KAFKA,
+    limit: Annotated[
+        float, typer.Option(min=1, help="Seconds after which a run is ended, without figures.")
+    ] = 120,
     systems: Annotated[
         str, typer.Option(help=f"Some of {','.join(system.name for system in SYSTEMS)}. Default: all.")
     ] = "",
@@ -45,11 +50,22 @@ def main(
     able = list(_installed(chosen, results))
     # Kafka's own default: members that start together get their partitions together.
     properties = {"group.initial.rebalance.delay.ms": "3000"}
-    with KafkaServer(heap_mb=1024, properties=properties) as kafka, RedisServer() as redis:
-        place = Place(kafka, redis, records)
+    runs = sum(workload in system.workloads for workload in wanted for system in able)
+    OUT.print(f"broker: Kafka {broker}")
+    OUT.print(
+        f"{runs} runs a round, each ended after {limit:.0f} s: a round takes {runs * limit / 60:.0f} min at most"
+    )
+    with (
+        KafkaServer(heap_mb=1024, properties=properties, version=broker) as kafka,
+        RedisServer() as redis,
+    ):
+        place = Place(kafka, redis, records, limit_s=limit)
         write_input(place)
+        began_s = time.monotonic()
         measure(place, able, wanted, rounds, results)
-    OUT.print(results.table(able, wanted))
+        took_s = time.monotonic() - began_s
+    OUT.print(f"{rounds} rounds took {took_s / 60:.1f} min")
+    OUT.print(results.markdown(able, wanted))
     for system in able:
         OUT.print(f"{system.name} ({system.versions}): {system.guarantee}")
     for name, reason in results.skipped.items():

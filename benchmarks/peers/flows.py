@@ -11,6 +11,11 @@ import pyarrow.compute as pc
 
 from benchmarks.flows import PARTITIONS
 from sqe_chain.flow import Flow, count, sum_
+from sqe_chain.stages import Tumbling
+
+WINDOW_MS = 10_000
+INTERVAL_MS = 10_000
+"""Of the filter: a record may be sent again so much later."""
 
 
 class Fastening(msgspec.Struct):
@@ -39,6 +44,12 @@ class Total(msgspec.Struct):
     events: int = 0
     fastened: int = 0
     failed: int = 0
+
+
+class Count(msgspec.Struct):
+    """How many records a window of a robot has."""
+
+    events: int = 0
 
 
 class Delta(msgspec.Struct):
@@ -92,6 +103,22 @@ def add_delta(total: Total, delta: Delta) -> None:
     total.events += 1
     total.fastened += delta.fastened
     total.failed += delta.failed
+
+
+def add_screws(total: Total, screws: Screws) -> None:
+    """Add what the first service of the chain published."""
+    total.events += 1
+    total.fastened += screws.screws
+
+
+def count_one(found: Count, _: Fastening) -> None:
+    """Count a record of a window."""
+    found.events += 1
+
+
+def report_of(fastening: Fastening) -> str:
+    """The id of a report, of its robot's."""
+    return str(fastening.report)
 
 
 def robot_of(value: Fastening | Screws) -> str:
@@ -149,4 +176,41 @@ def declared_fold(name: str, source: str, target: str, *, raw: bool) -> Flow:
         "per-robot", key="robot", events=count(), fastened=sum_("fastened"), failed=sum_("failed")
     )
     totals.changes().to(target, partitions=PARTITIONS)
+    return flow
+
+
+def windows(name: str, source: str, target: str, *, raw: bool) -> Flow:
+    """W4: how many records each robot has in each window of event time."""
+    flow = Flow(name, state_partitions=PARTITIONS)
+    stream = flow.source(source, Fastening, raw=raw)
+    found = stream.windowed("per-robot", Tumbling(WINDOW_MS), key=robot_of, state=Count, fold=count_one)
+    found.to(target, partitions=PARTITIONS)
+    return flow
+
+
+def declared_windows(name: str, source: str, target: str, *, raw: bool) -> Flow:
+    """W4 without a fold of one's own."""
+    flow = Flow(name, state_partitions=PARTITIONS)
+    stream = flow.source(source, Fastening, raw=raw)
+    found = stream.windowed("per-robot", Tumbling(WINDOW_MS), key="robot", events=count())
+    found.to(target, partitions=PARTITIONS)
+    return flow
+
+
+def fold_screws(name: str, source: str, target: str, *, raw: bool) -> Flow:
+    """The second service of W5: sums of what the first one, W1, publishes, and their changes."""
+    flow = Flow(name, state_partitions=PARTITIONS)
+    stream = flow.source(source, Screws, raw=raw)
+    totals = stream.aggregate("per-robot", key=robot_of, state=Total, fold=add_screws)
+    totals.changes().to(target, partitions=PARTITIONS)
+    return flow
+
+
+def once(name: str, source: str, target: str, *, raw: bool) -> Flow:
+    """W6: each report of a robot once."""
+    flow = Flow(name, state_partitions=PARTITIONS)
+    stream = flow.source(source, Fastening, raw=raw).key_by(robot_of)
+    stream.deduplicate_by_key_value("once", report_of, INTERVAL_MS).to(
+        target, key=robot_of, partitions=PARTITIONS
+    )
     return flow

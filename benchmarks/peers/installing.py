@@ -19,20 +19,11 @@ from sqe_chain.ext.dev.lock import exclusive
 
 HERE = Path(__file__).resolve().parent
 JAVA_FILES = HERE / "kafka_streams"
+NEWEST_KAFKA = "4.4.0"
+"""Newest version on Maven Central on 2026-11-28."""
 
 _LOCK_TIMEOUT_S = 900
 _LINES_OF_ERROR = 8
-_KAFKA_STREAMS = Jars(
-    name="Kafka-Streams",
-    version=KAFKA_VERSION,
-    dependencies=(
-        ("org.apache.kafka", "kafka-streams", KAFKA_VERSION),
-        ("org.slf4j", "slf4j-simple", SLF4J_VERSION),
-    ),
-    main=f"kafka-streams-{KAFKA_VERSION}.jar",
-    megabytes=95,
-    steps=22,
-)
 
 
 class Missing(Exception):
@@ -71,22 +62,24 @@ def pinned(directory: Path) -> str:
     return ", ".join(f"{name} {version}" for name, version in found if name in names)
 
 
-def kafka_streams(report: Report) -> str:
+def kafka_streams(report: Report, version: str = KAFKA_VERSION) -> str:
     """The class path of our program on Kafka Streams; downloaded and compiled if it is not in the cache.
 
     Args:
         report: takes lines of progress.
+        version: of Kafka Streams, one with a list of sums in `JAVA_FILES`.
 
     Raises:
         Missing: there is no Java or no compiler, or the jars cannot be downloaded or are not the pinned ones.
     """
     compiler = _compiler()
-    jars = _kafka_streams_jars(report)
+    wanted = _kafka_streams_jars(version)
+    jars = _retrieved(wanted, report)
     sources = sorted(JAVA_FILES.glob("*.java"))
-    name = f"kafka-streams-classes-{_digest(*(source.read_bytes() for source in sources))}"
+    name = f"{wanted.directory}-classes-{_digest(*(source.read_bytes() for source in sources))}"
     with _made(name, report) as target:
         if target is not None:
-            report(f"{_KAFKA_STREAMS.title}: compiling {JAVA_FILES}")
+            report(f"{wanted.title}: compiling {JAVA_FILES}")
             options = ("-Xlint:all", "-Werror", "--release", "17", "-cp", f"{jars}/*", "-d", str(target))
             _run(compiler, *options, *map(str, sources))
     return f"{_cache() / name}:{jars}/*"
@@ -109,15 +102,29 @@ def _compiler() -> str:
     return found
 
 
-def _kafka_streams_jars(report: Report) -> Path:
-    target = _cache() / _KAFKA_STREAMS.directory
+def _kafka_streams_jars(version: str) -> Jars:
+    return Jars(
+        name="Kafka-Streams",
+        version=version,
+        dependencies=(
+            ("org.apache.kafka", "kafka-streams", version),
+            ("org.slf4j", "slf4j-simple", SLF4J_VERSION),
+        ),
+        main=f"kafka-streams-{version}.jar",
+        megabytes=95,
+        steps=22,
+    )
+
+
+def _retrieved(wanted: Jars, report: Report) -> Path:
+    target = _cache() / wanted.directory
     with _exclusive(report):
         try:
             if not target.is_dir():
-                retrieve(_KAFKA_STREAMS, target, java(), report)
+                retrieve(wanted, target, java(), report)
         except ChainError as error:
             raise Missing(str(error)) from error
-        check_jars(target, JAVA_FILES / "jars.sha256")
+        check_jars(target, JAVA_FILES / f"jars-{wanted.version}.sha256")
     return target
 
 

@@ -53,10 +53,16 @@ class Outputs:
         """The output topic."""
         return f"{self.run}.out"
 
+    @property
+    def middle(self) -> str:
+        """The topic between two services of a chain."""
+        return f"{self.run}.middle"
+
     def __enter__(self) -> Self:
-        """Create the topic."""
+        """Create the topics."""
         log = KafkaLog(self.bootstrap)
-        log.create_topic(self.target, PARTITIONS)
+        for topic in (self.target, self.middle):
+            log.create_topic(topic, PARTITIONS)
         log.close()
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": _ERRORS})
         common = {"bootstrap.servers": self.bootstrap, "enable.auto.commit": False, "log_level": _ERRORS}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 
 import msgspec
 from confluent_kafka import Producer
@@ -19,6 +21,14 @@ KEYS = 1_000
 JOINT = "joint 3, spindle left of axle"
 START_MS = 1_700_000_000_000
 
+AGAIN_EACH = 10
+"""Of so many records of a robot the last is the one before it, sent again."""
+
+CLOSER = "closing-"
+CLOSING = 12
+"""Records of each topic behind all others: one for each lane and partition."""
+
+_PAUSE_MS = 60_000
 _TYPE = "json:Fastening"
 _ROOTS = 3  # partitions of the root topic, hence lanes of one input partition
 _BATCH = (
@@ -67,13 +77,18 @@ class Records:
     count: int
 
     def fastenings(self) -> Iterator[Fastening]:
-        """The records, in the order in which they are written: computed, not kept."""
+        """The records, in the order in which they are written: computed, not kept.
+
+        Each tenth of a robot is the one before it, sent again.
+        """
         robots = [f"robot-{number:06d}" for number in range(KEYS)]
         random.Random(7).shuffle(robots)
         for number in range(self.count):
             key = number % KEYS
             line = f"line-{key % LINES:02d}"
-            yield Fastening(robots[key], line, JOINT, number, 1 + number % 7, number % 3)
+            again = number // KEYS % AGAIN_EACH == AGAIN_EACH - 1
+            report = number - KEYS if again else number
+            yield Fastening(robots[key], line, JOINT, report, 1 + report % 7, report % 3)
 
     def by_robot(self) -> dict[str, Expected]:
         """Totals of each robot, computed without any of the systems' functions."""
@@ -93,8 +108,26 @@ class Records:
             found.setdefault(line_of[robot], Expected()).add(totals)
         return found
 
+    def by_window(self, window_ms: int) -> Counter[tuple[str, int]]:
+        """How many records each robot has in each window, by its start."""
+        times = ((START_MS + number, one.robot) for number, one in enumerate(self.fastenings()))
+        return Counter((robot, time_ms - time_ms % window_ms) for time_ms, robot in times)
+
+    def once_by_robot(self) -> dict[str, Expected]:
+        """Totals of each robot, of the first record of each of its reports."""
+        seen, found = set[int](), dict[str, Expected]()
+        for fastening in self.fastenings():
+            if fastening.report not in seen:  # numbers of reports differ between robots
+                seen.add(fastening.report)
+                one = Expected(1, fastening.fastened, fastening.failed)
+                found.setdefault(fastening.robot, Expected()).add(one)
+        return found
+
     def write(self, bootstrap: str, plain: str, enveloped: str) -> tuple[float, float]:
         """Write all of them into two topics, and return the average size of their values, in bytes.
+
+        Behind them come a few more, a minute later, which end windows: `CLOSING` in each topic, of robots that begin with
+        `CLOSER`. What comes of these is not looked at.
 
         Args:
             bootstrap: Kafka.
@@ -112,26 +145,61 @@ class Records:
             ):
                 sizes[side] += len(content)
                 _produce(producer, topic, content, key, partition, START_MS + number)
+        closing_ms = START_MS + self.count + _PAUSE_MS
+        wrapped.begin(closing_ms)
+        for number, robot in enumerate(_closers(partition_of)):
+            key = robot.encode()
+            value = encode(Fastening(robot, robot, JOINT, -1 - number, 0, 0))
+            wrapper = wrapped.closing(number, self.count, closing_ms, key, value)
+            _produce(producer, plain, value, key, number % PARTITIONS, closing_ms)
+            _produce(producer, enveloped, wrapper, key, number % PARTITIONS, closing_ms)
         producer.flush()
         return sizes[0] / self.count, sizes[1] / self.count
+
+
+def _closers(partition_of: Partitioner) -> list[str]:
+    """Names of robots: those of partition 0, 1, 2, 3, 0, 1 and so on, by their keys."""
+    names = (f"{CLOSER}{number}" for number in count())
+    by_partition: dict[int, list[str]] = {number: [] for number in range(PARTITIONS)}
+    while min(map(len, by_partition.values())) < _ROOTS:
+        name = next(names)
+        by_partition[partition_of(name.encode())].append(name)
+    return [by_partition[number % PARTITIONS][number // PARTITIONS] for number in range(CLOSING)]
 
 
 class _Republisher:
     """Makes the envelopes that a republisher upstream would have written."""
 
     def __init__(self) -> None:
+        self.begin(0)
+
+    def begin(self, watermark_ms: int) -> None:
+        """Begin a batch: its envelopes state up to which time all before it is published."""
         self._templates = [
             OutputTemplate(
-                lane=0, topic="robot.raw", topic_id=bytes(16), partition=root, output="peers/robots"
+                lane=0,
+                topic="robot.raw",
+                topic_id=bytes(16),
+                partition=root,
+                output="peers/robots",
+                watermark_ms=watermark_ms,
             )
             for root in range(_ROOTS)
         ]
         self._previous: dict[tuple[int, int], bytes] = {}
 
+    def closing(self, number: int, count: int, time_ms: int, key: bytes, payload: bytes) -> bytes:
+        """The envelope of a record after all others."""
+        root, offset = number // PARTITIONS, count // _ROOTS + 1 + number
+        value, _ = self._templates[root].encode(
+            b"", offset, 1, 0, 1, root_position(1, offset), time_ms, key, _TYPE, [payload], b""
+        )
+        return value
+
     def envelope(self, number: int, partition: int, key: bytes, payload: bytes) -> bytes:
         """The envelope of one record."""
         if number % _BATCH == 0:
-            self._previous.clear()
+            self.begin(START_MS + number - 1 if number else 0)
         root, offset = number % _ROOTS, number // _ROOTS
         value, position = self._templates[root].encode(
             b"", offset, 1, 0, 1, root_position(1, offset), START_MS + number, key, _TYPE,

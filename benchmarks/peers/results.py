@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 
-from rich.table import Table
-
 from benchmarks.peers.running import Measured, Run
 from benchmarks.peers.systems import KAFKA_STREAMS, System
 from benchmarks.peers.workloads import Workload
 
 LATER = ", after its first batch"
+_COLUMNS = 3
+"""Workloads in one table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,26 +81,31 @@ class Results:
         """Write the rows as a JSON array of objects."""
         file.write_text(json.dumps([asdict(row) for row in self.rows(systems)], indent=2) + "\n", "utf-8")
 
-    def table(self, systems: Sequence[System], workloads: Sequence[Workload]) -> Table:
-        """One line for each system: how long it starts, and three columns for each workload: rate, processor time, ratio."""
-        title = "thousands of records a second, processor time of a record, rate to that of Kafka Streams; seconds to the first record"
-        table = Table("system", title=title)
-        for workload in workloads:
-            short = workload.called.partition(":")[0]
-            for unit in ("k/s", "µs", "ratio"):
-                table.add_column(f"{short} {unit}", justify="right")
-        table.add_column("start s", justify="right")
+    def markdown(self, systems: Sequence[System], workloads: Sequence[Workload]) -> str:
+        """Tables for docs/performance.md, one for every three workloads: rate, processor time, ratio, and seconds to start."""
+        parts = [workloads[first : first + _COLUMNS] for first in range(0, len(workloads), _COLUMNS)]
+        return "\n\n".join("\n".join(self._lines(systems, part)) for part in parts)
+
+    def _lines(self, systems: Sequence[System], workloads: Sequence[Workload]) -> Iterator[str]:
+        shorts = [workload.called.partition(":")[0] for workload in workloads]
+        columns = [name for short in shorts for name in (f"{short} k/s", "µs", "ratio")]
+        yield _line(("system", *columns, "starts in"))
+        yield "|---" * (len(columns) + 2) + "|"
         for system in systems:
-            for name in (system.name, system.name + LATER):
-                cells = [cell for workload in workloads for cell in self._cells(name, workload)]
-                if any(cells):
-                    starts = self._starts.get(name)
-                    table.add_row(name, *cells, f"{median(starts):.1f}" if starts else "")
-        return table
+            cells = [cell for workload in workloads for cell in self._cells(system.name, workload)]
+            if any(cells):
+                starts = self._starts.get(system.name)
+                yield _line(
+                    (system.title or system.name, *cells, f"{median(starts):.1f} s" if starts else "")
+                )
 
     def _cells(self, system: str, workload: Workload) -> tuple[str, str, str]:
         row = self.row(system, workload)
         if row is None:
             return ("wrong" if (system, workload) in self.wrong else "", "", "")
         ratio = "" if row.ratio_to_kafka_streams is None else f"{row.ratio_to_kafka_streams:.2f}"
-        return f"{row.records_per_s / 1e3:,.0f}", f"{row.cpu_us_per_record:.2f}", ratio
+        return f"{row.records_per_s / 1e3:,.0f}", f"{row.cpu_us_per_record:.1f}", ratio
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |".replace("|  |", "| |").replace("|  |", "| |")

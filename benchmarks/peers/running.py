@@ -12,6 +12,7 @@ from typing import Self
 
 from benchmarks.machine import cpu_s, own_cpu_s
 from benchmarks.peers.outputs import Outputs
+from benchmarks.peers.records import CLOSING
 from benchmarks.peers.systems import Job, System
 from benchmarks.peers.workloads import Totals, Workload, difference
 from services.demo.process import Process, tail
@@ -89,12 +90,14 @@ class Place:
         redis: the store of those that use one.
         records: how many the input has.
         stall_s: a system that makes no progress for so long has failed.
+        limit_s: a run that takes longer is ended, and has failed.
     """
 
     kafka: KafkaServer
     redis: RedisServer
     records: int
     stall_s: float = 300.0
+    limit_s: float = 3_600.0
 
     def run(self, system: System, workload: Workload, name: str, expected: Totals) -> Run:
         """Run a system once.
@@ -114,8 +117,14 @@ class Place:
             )
             directory = ends.enter_context(TemporaryDirectory(prefix="peers-", ignore_cleanup_errors=True))
             bootstrap, redis = self.kafka.bootstrap, self.redis.url
-            job = Job(name, workload, bootstrap, redis, outputs.target, Path(directory))
-            watch = ends.enter_context(_Watch(self, system, job, outputs))
+            target, middle = outputs.target, outputs.middle
+            job = Job(name, workload, bootstrap, redis, target, Path(directory), middle)
+            goal = (
+                sum(events for events, *_ in expected.values())
+                if outputs.findings.tails
+                else self.records + CLOSING
+            )
+            watch = ends.enter_context(_Watch(self, system, job, outputs, goal))
             run = watch.measure()
             watch.kill()
             outputs.drain()
@@ -132,6 +141,7 @@ class _Watch:
     system: System
     job: Job
     outputs: Outputs
+    goal: int
     _processes: list[Process] = field(default_factory=list)
     _heard: SimpleQueue[tuple[str, float, str]] = field(default_factory=SimpleQueue)
     _began_s: float = field(default_factory=time.monotonic)
@@ -148,7 +158,7 @@ class _Watch:
             "SPARK_LOCAL_DIRS": str(directory),
         }
         for number, command in enumerate(self.system.commands(self.job)):
-            name = f"{self.system.name}-{number}"
+            name = self._name(number)
             log = directory / f"{name}.log"
             self._processes.append(Process(name, command, log, self._heard, directory, environment))
         return self
@@ -156,6 +166,9 @@ class _Watch:
     def __exit__(self, *_: object) -> None:
         """Kill them."""
         self.kill()
+
+    def _name(self, number: int) -> str:
+        return f"{self.system.name}-{number}"
 
     def kill(self) -> None:
         """Kill them: the states of a run are thrown away."""
@@ -169,7 +182,7 @@ class _Watch:
             self._listen()
             now_progress = self.outputs.progress()
             first = self._first
-            if first and now_progress >= self.place.records and self.outputs.stable():
+            if first and now_progress >= self.goal and self.outputs.stable():
                 break
             if now_progress != progress:
                 progress, since_s = now_progress, time.monotonic()
@@ -180,6 +193,8 @@ class _Watch:
 
     def _later(self, last: Sample) -> Measured | None:
         first = self._batches[0] if self._batches else None
+        if self.job.workload.services > 1:
+            return None  # what the second service still has to do is not known
         if first is None or first.records >= self.place.records or first.at_s >= last.at_s:
             return None
         return _between(first, last)
@@ -189,9 +204,11 @@ class _Watch:
         until_s = time.monotonic() + _LOOK_S
         while True:
             try:
-                _, at_s, line = self._heard.get(timeout=max(0.0, until_s - time.monotonic()))
+                name, at_s, line = self._heard.get(timeout=max(0.0, until_s - time.monotonic()))
             except Empty:
                 return
+            if self.job.workload.services > 1 and name != self._name(0):
+                continue  # the first service reads the input
             if self._first is None and self.system.begins(line):
                 self._first = self._sample(at_s, 0)
             elif inputs := self.system.batch(line):
@@ -206,10 +223,11 @@ class _Watch:
         for process in self._processes:
             if process.ended is not None:
                 raise Wrong(f"{process.name} ended with status {process.ended}:\n{self._tails()}")
-        if idle_s > self.place.stall_s:
+        took_s = time.monotonic() - self._began_s
+        if idle_s > self.place.stall_s or took_s > self.place.limit_s:
             raise Wrong(
-                f"{self.outputs.progress():,} of {self.place.records:,} records are done, and nothing has changed for "
-                f"{idle_s:.0f} s:\n{self._tails()}"
+                f"{self.outputs.progress():,} of {self.goal:,} records are done after {took_s:.0f} s, and nothing has "
+                f"changed for {idle_s:.0f} s:\n{self._tails()}"
             )
 
     def _tails(self) -> str:

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 
-from benchmarks.peers.installing import HERE, kafka_streams, pinned, python_of
+from benchmarks.peers.installing import HERE, NEWEST_KAFKA, kafka_streams, pinned, python_of
 from benchmarks.peers.workloads import Workload
 from sqe_chain.engines.java import java
 from sqe_chain.envelope.message import EnvelopeHead
@@ -44,6 +44,7 @@ class Job:
         redis: URL of a durable Redis.
         target: topic of the output, which exists.
         directory: for states and temporary files, empty.
+        middle: topic between two services, which exists.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Job:
     redis: str
     target: str
     directory: Path
+    middle: str = ""
 
 
 class System(ABC):
@@ -60,6 +62,7 @@ class System(ABC):
     Attributes:
         name: in tables and rows.
         guarantee: what it promises of results after a crash, and how it is set up.
+        title: in the table for people.
         versions: of what it consists of.
         source: its input topic.
         tree: where its Python is from: our files, or those of another version.
@@ -71,6 +74,7 @@ class System(ABC):
     versions: str = ""
     tree: Path = ROOT
     source: str = JSON
+    title: str = ""
     workloads: frozenset[Workload] = frozenset(Workload)
 
     def install(self, report: Report) -> None:
@@ -83,7 +87,10 @@ class System(ABC):
 
     @abstractmethod
     def commands(self, job: Job) -> Sequence[Sequence[str]]:
-        """One command for each of its processes. They are run in the job's directory, and killed at the end."""
+        """One command for each of its processes. They are run in the job's directory, and killed at the end.
+
+        A workload with two services has one process of each, the first service first.
+        """
 
     def begins(self, line: str) -> bool:
         """Whether a line of its output shows that it now processes its first record."""
@@ -100,27 +107,58 @@ class System(ABC):
 
 
 class KafkaStreams(System):
-    """Kafka Streams, see `kafka_streams/`."""
+    """Kafka Streams, see `kafka_streams/`.
 
-    name = KAFKA_STREAMS
+    Args:
+        name: in tables and rows.
+        version: of Kafka Streams.
+        settings: beside those of our program, with what they mean for people.
+    """
+
     guarantee = "exactly once (exactly_once_v2), 2 threads, RocksDB, commit 1 s"
-    versions = f"Kafka Streams {KAFKA_VERSION}"
+
+    def __init__(self, name: str, version: str, settings: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.name = name
+        self.versions = f"Kafka Streams {version}"
+        short = version.rpartition(".")[0]
+        self.title = ", ".join((f"Kafka Streams {short}, exactly once", *settings.values()))
+        self._version = version
+        self._settings = tuple(settings)
 
     def install(self, report: Report) -> None:
         """Download its jars and compile our program."""
-        self._class_path = kafka_streams(report)
+        self._class_path = kafka_streams(report, self._version)
 
     def commands(self, job: Job) -> Sequence[Sequence[str]]:
-        """One process with two threads."""
+        """One process with two threads, for each service."""
+        if job.workload.services == 1:
+            return [self._command(job.workload, job, job.name, self.source, job.target)]
+        return [
+            self._command(job.workload, job, job.name, self.source, job.middle),
+            self._command("w5-second-service", job, second(job.name), job.middle, job.target),
+        ]
+
+    def _command(self, workload: str, job: Job, name: str, source: str, target: str) -> Sequence[str]:
         options = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", f"-Djava.io.tmpdir={job.directory}")
-        names = (job.workload, job.kafka, job.name, self.source, job.target, str(job.directory))
-        return [[java(), *options, "-cp", self._class_path, "peers.Main", *names]]
+        names = (workload, job.kafka, name, source, target, str(job.directory), *self._settings)
+        return [java(), *options, "-cp", self._class_path, "peers.Main", *names]
+
+
+def second(name: str) -> str:
+    """Name of the second service of a run."""
+    return f"{name}.second"
+
+
+FIRST_THREE = frozenset((Workload.FLAT_MAP, Workload.FOLD, Workload.TWO_STAGES))
+"""What Quix Streams and the plain loop compute."""
 
 
 class Quix(System):
     """Quix Streams, see `quix_streams/`."""
 
     name = "quix"
+    title = "Quix Streams 3, exactly once"
+    workloads = FIRST_THREE
     guarantee = "exactly once (processing_guarantee), 2 processes, RocksDB, commit 1 s"
     versions = pinned(HERE / "quix_streams")
     processes = 2
@@ -140,6 +178,8 @@ class Plain(System):
     """A plain loop, see `plain_loop/`."""
 
     name = "plain"
+    title = "plain loop, at least once"
+    workloads = FIRST_THREE
     guarantee = "at least once; one process, orjson, states in Redis, commit 1 s"
     versions = pinned(HERE / "plain_loop")
 
@@ -154,11 +194,26 @@ class Plain(System):
 
 
 STANDARD: Mapping[Workload, str] = MappingProxyType(
-    {Workload.FLAT_MAP: "flat_map", Workload.FOLD: "fold", Workload.TWO_STAGES: "two_stages"}
+    {
+        Workload.FLAT_MAP: "flat_map",
+        Workload.FOLD: "fold",
+        Workload.TWO_STAGES: "two_stages",
+        Workload.WINDOWS: "windows",
+        Workload.CHAIN: "flat_map",
+        Workload.FILTER: "once",
+    }
 )
-"""Workload -> function of `benchmarks.peers.flows` that makes the flow."""
+"""Workload -> function of `benchmarks.peers.flows` that makes the flow, or that of the first service."""
 
-DECLARED: Mapping[Workload, str] = MappingProxyType({Workload.FOLD: "declared_fold"})
+SECOND = "fold_screws"
+"""The function that makes the flow of the second service."""
+
+KEEPING_UP = frozenset((Workload.WINDOWS, Workload.CHAIN, Workload.FILTER))
+"""Workloads whose last results come when nothing more is to be read: after an interval, which is then as others have it."""
+
+DECLARED: Mapping[Workload, str] = MappingProxyType(
+    {Workload.FOLD: "declared_fold", Workload.WINDOWS: "declared_windows"}
+)
 """The same, with aggregates that are declared instead of folded."""
 
 
@@ -184,6 +239,7 @@ class SqeChain(System):
     flows: Mapping[Workload, str] = field(default_factory=lambda: STANDARD)
     guarantee: str = "exactly once, through replays from upstream as well; Redis with appendfsync always"
     versions: str = f"sqe-chain {version('sqe-chain')}"
+    title: str = ""
     tree: Path = ROOT
 
     @property
@@ -192,16 +248,29 @@ class SqeChain(System):
         return frozenset(self.flows)
 
     def commands(self, job: Job) -> Sequence[Sequence[str]]:
-        """The command that users run, on a module that users would write."""
-        function, names = self.flows[job.workload], (job.name, self.source, job.target)
-        (job.directory / "measured.py").write_text(
+        """The command that users run, on a module that users would write, for each service."""
+        function = self.flows[job.workload]
+        # The others commit once a second, too. A service that keeps up gives results once an interval.
+        interval = ("--interval", "1s") if job.workload in KEEPING_UP else ()
+        if job.workload.services == 1:
+            return [[*self._command("measured", function, job, job.name, self.source, job.target), *interval]]
+        return [
+            self._command("measured", function, job, job.name, self.source, job.middle),
+            [*self._command("behind", SECOND, job, second(job.name), job.middle, job.target), *interval],
+        ]
+
+    def _command(
+        self, module: str, function: str, job: Job, name: str, source: str, target: str
+    ) -> Sequence[str]:
+        names = ", ".join(map(repr, (name, source, target)))
+        (job.directory / f"{module}.py").write_text(
             f"from benchmarks.peers.flows import {function}\n\n"
-            f"flow = {function}({', '.join(map(repr, names))}, raw={self.source == JSON})\n",
+            f"flow = {function}({names}, raw={source == JSON})\n",
             encoding="utf-8",
         )
         program = str(Path(sys.executable).with_name("sqe-chain"))
         where = ("--kafka", job.kafka, "--store", job.redis, "--log-json")
-        return [[program, "run", "measured:flow", *where, *self.options]]
+        return [program, "run", f"{module}:flow", *where, *self.options]
 
     def begins(self, line: str) -> bool:
         """Its first batch begins; what that costs before its first record counts."""
@@ -229,20 +298,24 @@ def _event(line: str) -> Mapping[str, object]:
 IN_PROCESS = ("--engine", "inprocess")
 TWO_WORKERS = (*IN_PROCESS, "--workers", "2")
 
+TRANSACTIONAL = MappingProxyType({"enable.transactional.statestores=true": "transactional stores"})
+
 SYSTEMS: tuple[System, ...] = (
-    KafkaStreams(),
+    KafkaStreams(KAFKA_STREAMS, KAFKA_VERSION),
+    KafkaStreams("kafka-streams-4.4", NEWEST_KAFKA),
+    KafkaStreams("kafka-streams-4.4-transactional", NEWEST_KAFKA, TRANSACTIONAL),
     Quix(),
     Plain(),
-    SqeChain("sqe-json", JSON),
-    SqeChain("sqe-envelopes", ENVELOPES),
-    SqeChain("sqe-declared", JSON, (), DECLARED),
-    SqeChain("sqe-batches", JSON, (), BATCHES),
-    SqeChain("sqe-json-inprocess", JSON, IN_PROCESS),
-    SqeChain("sqe-envelopes-inprocess", ENVELOPES, IN_PROCESS),
-    SqeChain("sqe-declared-inprocess", JSON, IN_PROCESS, DECLARED),
-    SqeChain("sqe-json-workers2", JSON, TWO_WORKERS),
-    SqeChain("sqe-envelopes-workers2", ENVELOPES, TWO_WORKERS),
-    SqeChain("sqe-declared-workers2", JSON, TWO_WORKERS, DECLARED),
-    SqeChain("sqe-batches-workers2", JSON, TWO_WORKERS, BATCHES),
+    SqeChain("sqe-json", JSON, title="sqe-chain, Spark"),
+    SqeChain("sqe-envelopes", ENVELOPES, title="from envelopes, Spark"),
+    SqeChain("sqe-declared", JSON, (), DECLARED, title="declared, Spark"),
+    SqeChain("sqe-batches", JSON, (), BATCHES, title="by columns, Spark"),
+    SqeChain("sqe-json-inprocess", JSON, IN_PROCESS, title="sqe-chain, one process"),
+    SqeChain("sqe-envelopes-inprocess", ENVELOPES, IN_PROCESS, title="from envelopes, one process"),
+    SqeChain("sqe-declared-inprocess", JSON, IN_PROCESS, DECLARED, title="declared, one process"),
+    SqeChain("sqe-json-workers2", JSON, TWO_WORKERS, title="sqe-chain, `--workers 2`"),
+    SqeChain("sqe-envelopes-workers2", ENVELOPES, TWO_WORKERS, title="from envelopes, `--workers 2`"),
+    SqeChain("sqe-declared-workers2", JSON, TWO_WORKERS, DECLARED, title="declared, `--workers 2`"),
+    SqeChain("sqe-batches-workers2", JSON, TWO_WORKERS, BATCHES, title="by columns, `--workers 2`"),
 )
 """Everyone, in the order of each round."""

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import msgspec
 
-from benchmarks.peers.flows import Screws, Total
-from benchmarks.peers.records import Records
+from benchmarks.peers.flows import WINDOW_MS, Count, Fastening, Screws, Total
+from benchmarks.peers.records import CLOSER, Records
 
 Totals = Mapping[str, tuple[int, ...]]
 """Key -> events and sums."""
@@ -22,6 +22,9 @@ class Workload(StrEnum):
     FLAT_MAP = "w1-flat-map"
     FOLD = "w2-fold"
     TWO_STAGES = "w3-two-stages"
+    WINDOWS = "w4-windows"
+    CHAIN = "w5-chain"
+    FILTER = "w6-filter"
 
     @property
     def called(self) -> str:
@@ -32,21 +35,37 @@ class Workload(StrEnum):
         """What must come out, computed from the records alone."""
         if self is Workload.TWO_STAGES:
             return {line: (one.events, one.fastened, one.failed) for line, one in records.by_line().items()}
+        if self is Workload.WINDOWS:
+            return {window_key(*at): (events, 1) for at, events in records.by_window(WINDOW_MS).items()}
+        if self is Workload.FILTER:
+            passed = records.once_by_robot()
+            return {robot: (one.events, one.fastened, one.failed, 0) for robot, one in passed.items()}
         robots = records.by_robot()
         if self is Workload.FOLD:
             return {robot: (one.events, one.fastened, one.failed) for robot, one in robots.items()}
         fastened = {robot: (one.events, one.fastened) for robot, one in robots.items()}
-        return fastened | {f"{robot}!": (one.events, one.failed) for robot, one in robots.items()}
+        found = fastened | {f"{robot}!": (one.events, one.failed) for robot, one in robots.items()}
+        if self is Workload.CHAIN:
+            return {robot: (events, screws, 0) for robot, (events, screws) in found.items()}
+        return found
 
     def findings(self) -> Findings:
         """Takes what a system writes."""
-        return Added() if self is Workload.FLAT_MAP else Latest()
+        return _FINDINGS.get(self, Latest)()
+
+    @property
+    def services(self) -> int:
+        """How many services compute it, one behind the other."""
+        return 2 if self is Workload.CHAIN else 1
 
 
 _TITLES = {
     Workload.FLAT_MAP: "W1: flat-map 1 to 2, two keys",
     Workload.FOLD: "W2: fold into 1,000 keys, changes out",
     Workload.TWO_STAGES: "W3: two stages, shuffled between, changes out",
+    Workload.WINDOWS: "W4: counts in windows of 10 s of event time, once each",
+    Workload.CHAIN: "W5: W1 and W2 in a chain of two services",
+    Workload.FILTER: "W6: filter by id, one record of ten is sent again",
 }
 
 
@@ -66,9 +85,14 @@ class Findings(ABC):
         self.totals: dict[str, tuple[int, ...]] = {}
         self.events = 0
 
-    @abstractmethod
     def take(self, key: str, payload: bytes) -> None:
         """Take a record of the output."""
+        if not key.startswith(CLOSER):
+            self._take(key, payload)
+
+    @abstractmethod
+    def _take(self, key: str, payload: bytes) -> None:
+        """Take a record of the output that counts."""
 
 
 class Added(Findings):
@@ -80,7 +104,7 @@ class Added(Findings):
         super().__init__()
         self._decode = msgspec.json.Decoder(Screws).decode
 
-    def take(self, key: str, payload: bytes) -> None:
+    def _take(self, key: str, payload: bytes) -> None:
         """Add up."""
         screws = self._decode(payload)
         events, total = self.totals.get(key, (0, 0))
@@ -98,11 +122,75 @@ class Latest(Findings):
         super().__init__()
         self._decode = msgspec.json.Decoder(Total).decode
 
-    def take(self, key: str, payload: bytes) -> None:
+    def _take(self, key: str, payload: bytes) -> None:
         """The newest one counts."""
         total = self._decode(payload)
         self.events += total.events - self.totals.get(key, (0,))[0]
         self.totals[key] = (total.events, total.fastened, total.failed)
+
+
+class Windows(Findings):
+    """How many records each window has, and how many results: one, if it is right."""
+
+    tails = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._decode = msgspec.json.Decoder(_Counted).decode
+
+    def _take(self, key: str, payload: bytes) -> None:
+        """Add up."""
+        window = self._decode(payload)
+        named = window_key(window.key if window.key == key else f"{key} is {window.key}", window.start_ms)
+        events, results = self.totals.get(named, (0, 0))
+        self.totals[named] = (events + window.found, results + 1)
+        self.events += window.found
+
+
+class Passed(Findings):
+    """Counts and sums of the records of a robot that came through the filter, and how many came more than once."""
+
+    tails = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._decode = msgspec.json.Decoder(Fastening).decode
+        self._reports = set[int]()
+
+    def _take(self, key: str, payload: bytes) -> None:
+        """Add up."""
+        one = self._decode(payload)
+        events, fastened, failed, again = self.totals.get(key, (0, 0, 0, 0))
+        repeated = one.report in self._reports
+        self._reports.add(one.report)
+        self.totals[key] = (events + 1, fastened + one.fastened, failed + one.failed, again + repeated)
+        self.events += 1
+
+
+class _Counted(msgspec.Struct):
+    """A result of a window: Kafka Streams states the count itself, ours in the state."""
+
+    key: str
+    start_ms: int
+    events: int = 0
+    state: Count | None = None
+
+    @property
+    def found(self) -> int:
+        """How many records."""
+        return self.events if self.state is None else self.state.events
+
+
+def window_key(robot: str, start_ms: int) -> str:
+    """How a window of a robot is named."""
+    return f"{robot}@{start_ms}"
+
+
+_FINDINGS: dict[Workload, type[Findings]] = {
+    Workload.FLAT_MAP: Added,
+    Workload.WINDOWS: Windows,
+    Workload.FILTER: Passed,
+}
 
 
 def difference(found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]) -> str:

@@ -24,10 +24,10 @@ from sqe_chain.ext.dev import KafkaServer, RedisServer
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(1500)]
 
-RECORDS = 2_000
+RECORDS = 12_000  # two windows, and some that are sent again
 PATIENCE_S = 600.0  # only what hangs takes so long, whatever else this machine does
 BY_NAME = {system.name: system for system in SYSTEMS}
-FLAT_MAP, FOLD, TWO_STAGES = Workload
+FLAT_MAP, FOLD, TWO_STAGES, WINDOWS, CHAIN, FILTER = Workload
 
 RUNS = [  # each system, and each workload with each kind of system
     ("kafka-streams", FLAT_MAP),
@@ -39,6 +39,15 @@ RUNS = [  # each system, and each workload with each kind of system
     ("sqe-envelopes", FOLD),
     ("sqe-declared-inprocess", FOLD),
     ("sqe-json-workers2", TWO_STAGES),
+    ("kafka-streams", WINDOWS),
+    ("kafka-streams-4.4", CHAIN),
+    ("kafka-streams-4.4-transactional", FILTER),
+    ("sqe-json-inprocess", WINDOWS),
+    ("sqe-envelopes-workers2", WINDOWS),
+    ("sqe-declared-inprocess", WINDOWS),
+    ("sqe-json-inprocess", CHAIN),
+    ("sqe-envelopes", FILTER),
+    ("sqe-json-workers2", FILTER),
 ]
 
 
@@ -113,7 +122,7 @@ class Idle(Ending):
 
 @pytest.mark.parametrize(
     ("system", "reason"),
-    [(Ending(), "ended with status 1:\nout of ideas"), (Idle(), "0 of 2,000 records are done")],
+    [(Ending(), "ended with status 1:\nout of ideas"), (Idle(), "0 of 12,0")],
 )
 def test_a_system_that_does_not_get_there_is_reported(place: Place, system: System, reason: str) -> None:
     impatient = Place(place.kafka, place.redis, place.records, stall_s=1.0)

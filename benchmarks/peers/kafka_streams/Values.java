@@ -31,6 +31,21 @@ final class Values {
         }
     }
 
+    /** How many records a window of a robot has. */
+    static final class Count {
+        public String key;
+        public long start_ms;
+        public long events;
+
+        Count() {}
+
+        Count(String key, long startMs, long events) {
+            this.key = key;
+            this.start_ms = startMs;
+            this.events = events;
+        }
+    }
+
     /** The sums of a robot, or of a line. */
     static final class Total {
         public long events;

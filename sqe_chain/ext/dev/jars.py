@@ -67,17 +67,22 @@ class Jars:
         return f"{self.name} {self.version}"
 
 
-KAFKA = Jars(
-    name="Kafka",
-    version=KAFKA_VERSION,
-    dependencies=(
-        ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
-        ("org.slf4j", "slf4j-simple", SLF4J_VERSION),
-    ),
-    main=f"kafka_2.13-{KAFKA_VERSION}.jar",
-    megabytes=45,
-    steps=90,
-)
+def kafka_jars(version: str) -> Jars:
+    """The jars of a broker of this version."""
+    return Jars(
+        name="Kafka",
+        version=version,
+        dependencies=(
+            ("org.apache.kafka", "kafka_2.13", version),
+            ("org.slf4j", "slf4j-simple", SLF4J_VERSION),
+        ),
+        main=f"kafka_2.13-{version}.jar",
+        megabytes=45,
+        steps=90,
+    )
+
+
+KAFKA = kafka_jars(KAFKA_VERSION)
 CASSANDRA = Jars(
     name="Cassandra",
     version=_CASSANDRA_VERSION,

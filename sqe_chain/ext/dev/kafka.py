@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from sqe_chain.engines.java import ClassArchive, java
 from sqe_chain.errors import ConfigurationError, Unavailable
+from sqe_chain.ext.dev.jars import KAFKA_VERSION
 from sqe_chain.ext.dev.packages import fetch_kafka
 from sqe_chain.ext.dev.server import HOST, JavaServer, free_port
 
@@ -59,11 +60,12 @@ class KafkaServer(JavaServer):
             data directory is new.
         fast_boot: compile less: starts sooner, slower under load. For tests, not for benchmarks.
         java_options: further options for the broker's Java.
+        version: of Kafka; another than the default is downloaded when it is first used.
     """
 
     kind: ClassVar[str] = "kafka"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the settings of a broker
         self,
         data_dir: Path | str | None = None,
         port: int | None = None,
@@ -73,12 +75,14 @@ class KafkaServer(JavaServer):
         sasl: tuple[str, str] | None = None,
         fast_boot: bool = False,
         java_options: Sequence[str] = (),
+        version: str = KAFKA_VERSION,
         detached: bool = False,
     ) -> None:
         super().__init__(data_dir, port, heap_mb=heap_mb, properties=properties, detached=detached)
         self._sasl = sasl
         self._fast_boot = fast_boot
         self._java_options = tuple(java_options)
+        self._version = version
         self._sasl_port: int | None = None
 
     @property
@@ -159,7 +163,7 @@ class KafkaServer(JavaServer):
             f"-Xmx{self._heap_mb}m",
             "-XX:+UseSerialGC",
             *compiler,
-            *class_archive().options(),
+            *class_archive(self._version).options(),
             *options,
             "-XX:-UsePerfData",
             "-XX:+ExitOnOutOfMemoryError",
@@ -170,7 +174,7 @@ class KafkaServer(JavaServer):
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
             "-cp",
-            str(fetch_kafka() / "*"),
+            str(fetch_kafka(version=self._version) / "*"),
             main,
         ]
 
@@ -205,9 +209,9 @@ def _brokers_known(port: int) -> int:
     return int(brokers)
 
 
-def class_archive() -> ClassArchive:
-    """The archive of Kafka's classes; see `archive_classes`."""
-    return ClassArchive("kafka", fetch_kafka())
+def class_archive(version: str = KAFKA_VERSION) -> ClassArchive:
+    """The archive of Kafka's classes; see `archive_classes`, which makes that of the default version."""
+    return ClassArchive("kafka", fetch_kafka(version=version))
 
 
 def archive_classes() -> Path:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sqe_chain.engines.java import cache_directory, java
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.ext.dev.jars import CASSANDRA, KAFKA, Jars, Report, retrieve
+from sqe_chain.ext.dev.jars import CASSANDRA, KAFKA, KAFKA_VERSION, Jars, Report, kafka_jars, retrieve
 from sqe_chain.ext.dev.lock import exclusive
 
 KINDS = ("kafka", "redis", "cassandra")
@@ -56,16 +56,20 @@ def fetch(report: Report = _log.info, kinds: Collection[str] = KINDS) -> None:
         report(f"{CASSANDRA.title}: {fetch_cassandra(report)}")
 
 
-def fetch_kafka(report: Report = _log.info) -> Path:
+def fetch_kafka(report: Report = _log.info, version: str = KAFKA_VERSION) -> Path:
     """The directory with the jars of Kafka; downloaded if they are not in the cache.
 
     A download appears in the cache completely or not at all; several processes may call this at the same time.
+
+    Args:
+        report: takes lines of progress.
+        version: of Kafka.
 
     Raises:
         ConfigurationError: Java or pyspark are missing.
         Unavailable: the download failed.
     """
-    return _fetch_jars(KAFKA, report)
+    return _fetch_jars(kafka_jars(version), report)
 
 
 def fetch_cassandra(report: Report = _log.info) -> Path:

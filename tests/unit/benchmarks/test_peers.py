@@ -8,17 +8,18 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from benchmarks.peers import installing
-from benchmarks.peers.records import Expected, Records
+from benchmarks.peers.flows import Fastening
+from benchmarks.peers.records import CLOSER, Expected, Records
 from benchmarks.peers.results import LATER, Results
 from benchmarks.peers.running import Measured, Run
 from benchmarks.peers.systems import ENVELOPES, JSON, KAFKA_STREAMS, SYSTEMS, Job, SqeChain
-from benchmarks.peers.workloads import Added, Latest, Workload, difference
+from benchmarks.peers.workloads import Added, Latest, Passed, Windows, Workload, difference
 from sqe_chain.ext.dev.jars import KAFKA_VERSION
 
 OURS = SYSTEMS[-1]
+OURS_STANDARD = SqeChain("sqe-chain", ENVELOPES)
 THEIRS = SYSTEMS[0]
 FOLD = Workload.FOLD
 
@@ -72,9 +73,7 @@ def test_a_system_with_a_wrong_result_gets_no_figures_and_is_no_measure_for_othe
     assert row.ratio_to_kafka_streams is None
     results.wrong[OURS.name, FOLD] = "another one"
     assert list(results.rows(SYSTEMS)) == []
-    console = Console(record=True, width=150)
-    console.print(results.table(SYSTEMS, [FOLD]))
-    assert console.export_text().count("wrong") == 2
+    assert results.markdown(SYSTEMS, [FOLD]).count("| wrong |") == 2
 
 
 def test_the_input_follows_the_rules() -> None:
@@ -116,6 +115,48 @@ def test_all_records_of_a_key_are_added_if_they_are_its_own() -> None:
     assert findings.totals == {"a": (2, 6)}
 
 
+def test_a_window_with_two_results_is_seen() -> None:
+    findings = Windows()
+    for key in ("a", "a", "b"):
+        findings.take(key, b'{"key":"%s","start_ms":0,"events":2}' % key.encode())
+    findings.take("c", b'{"key":"c","start_ms":10,"end_ms":20,"state":{"events":3}}')
+    findings.take("d", b'{"key":"c","start_ms":10,"events":3}')
+    assert findings.totals == {"a@0": (4, 2), "b@0": (2, 1), "c@10": (3, 1), "d is c@10": (3, 1)}
+    assert findings.events == 12
+
+
+def test_a_record_that_came_through_the_filter_twice_is_seen() -> None:
+    findings = Passed()
+    for report in (1, 2, 1):
+        findings.take("a", msgspec.json.encode(Fastening("a", "", "", report, 2, 1)))
+    assert findings.totals == {"a": (3, 6, 3, 1)}
+
+
+@pytest.mark.parametrize("workload", Workload)
+def test_records_that_only_end_windows_are_not_looked_at(workload: Workload) -> None:
+    findings = workload.findings()
+    findings.take(f"{CLOSER}3", b"not even JSON")
+    assert (findings.totals, findings.events) == ({}, 0)
+
+
+def test_one_record_of_ten_is_sent_again() -> None:
+    records = Records(20_000)
+    reports = [one.report for one in records.fastenings()]
+    assert len(set(reports)) == 18_000
+    assert sum(one.events for one in records.once_by_robot().values()) == 18_000
+    assert sum(records.by_window(10_000).values()) == 20_000
+
+
+def test_the_services_of_a_chain_share_a_topic(tmp_path: Path) -> None:
+    job = Job("run-1", Workload.CHAIN, "kafka:1", "redis://r", "out", tmp_path, "between")
+    first, behind = OURS_STANDARD.commands(job)
+    assert (first[2], behind[2]) == ("measured:flow", "behind:flow")
+    assert (
+        "flat_map('run-1', 'peers.envelopes', 'between', raw=False)" in (tmp_path / "measured.py").read_text()
+    )
+    assert "('run-1.second', 'between', 'out', raw=False)" in (tmp_path / "behind.py").read_text()
+
+
 def test_a_variant_is_one_entry(tmp_path: Path) -> None:
     variant = SqeChain("sqe-new", ENVELOPES, ("--engine", "inprocess"), {FOLD: "fold"})
     assert variant.workloads == {FOLD}
@@ -154,6 +195,22 @@ def test_jars_that_differ_are_refused(tmp_path: Path) -> None:
         installing.check_jars(tmp_path, sums)
 
 
+def test_the_table_is_markdown_for_three_workloads_at_once() -> None:
+    results = Results()
+    for workload in Workload:
+        results.add(KAFKA_STREAMS, workload, run(1.0))
+    results.add(OURS.name, FOLD, run(0.5, 0.002))
+    first, second = results.markdown(SYSTEMS, list(Workload)).split("\n\n")
+    assert first.splitlines() == [
+        "| system | W1 k/s | µs | ratio | W2 k/s | µs | ratio | W3 k/s | µs | ratio | starts in |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| Kafka Streams 4.1, exactly once | 1 | 1000.0 | 1.00 | 1 | 1000.0 | 1.00 | 1 | 1000.0 | 1.00 | 2.0 s |",
+        f"| {OURS.title} | | | | 2 | 2.0 | 2.00 | | | | 2.0 s |",
+    ]
+    assert second.startswith("| system | W4 k/s")
+    assert len(second.splitlines()) == 3
+
+
 def test_versions_are_reported() -> None:
     for directory in ("quix_streams", "plain_loop"):
         asked = (installing.HERE / directory / "requirements.in").read_text().splitlines()
@@ -161,8 +218,9 @@ def test_versions_are_reported() -> None:
 
 
 def test_every_jar_is_pinned() -> None:
-    names = {line.split()[1] for line in (installing.JAVA_FILES / "jars.sha256").read_text().splitlines()}
-    assert f"kafka-streams-{KAFKA_VERSION}.jar" in names
+    for number in (KAFKA_VERSION, installing.NEWEST_KAFKA):
+        lines = (installing.JAVA_FILES / f"jars-{number}.sha256").read_text().splitlines()
+        assert f"kafka-streams-{number}.jar" in {line.split()[1] for line in lines}
 
 
 def test_a_runtime_without_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
