@@ -22,11 +22,14 @@ JOINT = "joint 3, spindle left of axle"
 START_MS = 1_700_000_000_000
 
 AGAIN_EACH = 10
-"""Of so many records of a robot the last is the one before it, sent again."""
+"""Each record of a robot with this number is the one before it, sent again."""
 
 CLOSER = "closing-"
-CLOSING = 12
-"""Records of each topic behind all others: one for each lane and partition."""
+CLOSING = 24
+"""Records of each topic behind all others: two for each lane and partition.
+
+The second ones show that the first ones are complete, and these end the windows of their partitions.
+"""
 
 _PAUSE_MS = 60_000
 _TYPE = "json:Fastening"
@@ -145,14 +148,18 @@ class Records:
             ):
                 sizes[side] += len(content)
                 _produce(producer, topic, content, key, partition, START_MS + number)
-        closing_ms = START_MS + self.count + _PAUSE_MS
-        wrapped.begin(closing_ms)
-        for number, robot in enumerate(_closers(partition_of)):
-            key = robot.encode()
+        closers = _closers(partition_of)
+        for number in range(CLOSING):
+            robot, place = closers[number % len(closers)], number % len(closers)
+            closing_ms = START_MS + self.count + _PAUSE_MS * (1 + number // len(closers))
+            if place == 0:
+                wrapped.begin(closing_ms)
+            key, partition = robot.encode(), place % PARTITIONS
             value = encode(Fastening(robot, robot, JOINT, -1 - number, 0, 0))
-            wrapper = wrapped.closing(number, self.count, closing_ms, key, value)
-            _produce(producer, plain, value, key, number % PARTITIONS, closing_ms)
-            _produce(producer, enveloped, wrapper, key, number % PARTITIONS, closing_ms)
+            offset = self.count // _ROOTS + 1 + number
+            wrapper = wrapped.closing(place // PARTITIONS, offset, closing_ms, key, value)
+            _produce(producer, plain, value, key, partition, closing_ms)
+            _produce(producer, enveloped, wrapper, key, partition, closing_ms)
         producer.flush()
         return sizes[0] / self.count, sizes[1] / self.count
 
@@ -164,7 +171,7 @@ def _closers(partition_of: Partitioner) -> list[str]:
     while min(map(len, by_partition.values())) < _ROOTS:
         name = next(names)
         by_partition[partition_of(name.encode())].append(name)
-    return [by_partition[number % PARTITIONS][number // PARTITIONS] for number in range(CLOSING)]
+    return [by_partition[number % PARTITIONS][number // PARTITIONS] for number in range(PARTITIONS * _ROOTS)]
 
 
 class _Republisher:
@@ -188,9 +195,8 @@ class _Republisher:
         ]
         self._previous: dict[tuple[int, int], bytes] = {}
 
-    def closing(self, number: int, count: int, time_ms: int, key: bytes, payload: bytes) -> bytes:
+    def closing(self, root: int, offset: int, time_ms: int, key: bytes, payload: bytes) -> bytes:
         """The envelope of a record after all others."""
-        root, offset = number // PARTITIONS, count // _ROOTS + 1 + number
         value, _ = self._templates[root].encode(
             b"", offset, 1, 0, 1, root_position(1, offset), time_ms, key, _TYPE, [payload], b""
         )
