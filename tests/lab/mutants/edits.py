@@ -201,7 +201,8 @@ def _assigned(tree: ast.AST, arguments: Sequence[str], nth: int) -> None:
     """What is assigned to a name is the last argument."""
     name, new = arguments
     found = [spot for spot in _spots(tree) if name in _targets(spot.node)]
-    node = _sole(found, "assignment", [name], nth).node
+    # Of a constant the tree is the assignment itself.
+    node = tree if name in _targets(tree) else _sole(found, "assignment", [name], nth).node
     assert isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr | ast.AugAssign)
     assert node.value is not None
     node.value = _expression(new, node.value)
