@@ -26,7 +26,7 @@ _FIRST_NAMES: Final = re.compile(r"^(?:class |def |async def )?(\w+)", re.MULTIL
 _DEFINITIONS: Final = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _BLOCKS: Final = ("body", "orelse", "finalbody", "handlers")
 _PARTS: Final = ("elts", "args", "keywords", "values", "left", "right")
-"""Fields of a tree that hold parts of which one may be missing."""
+"""Fields of a tree whose parts may be missing."""
 _ASKED: Final = ("any", "all", "bool", "isinstance")
 _OTHER_SIDE: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
