@@ -549,3 +549,44 @@ def test_a_mark_may_be_asked_for_its_of_after_many_messages() -> None:
         assert marks.accept(parse_head(made(root, of=root + 1)), root, 1)
     ((_, mark),) = marks
     assert (mark.of, mark.of, repr(mark).endswith("of=5, offset=4)")) == (5, 5, True)
+
+
+# --- asked and joined -------------------------------------------------------------------------------
+
+
+def test_marks_are_asked_about_a_message_without_being_moved() -> None:
+    marks = fresh()
+    marks.accept(parse_head(made(7)), 0, 1)
+    marks.accept_raw(40, 2)
+    before = marks.to_json()
+    heads = [parse_head(made(root)) for root in (6, 7, 8)]
+    assert [marks.has(head, 90, 1) for head in heads] == [True, True, False]
+    assert not marks.has(parse_head(made(7, output="standard/other")), 90, 1), "its lane is not known"
+    raw = [(39, 2), (40, 2), (41, 2), (90, 1)]
+    assert [marks.has(None, offset, epoch) for offset, epoch in raw] == [True, True, False, True]
+    assert marks.to_json() == before
+
+
+def test_of_two_marks_the_higher_one_counts_on_each_lane() -> None:
+    ahead, other = fresh(), fresh()
+    for marks, roots in ((ahead, {"a": 9, "b": 3, "own": 1}), (other, {"a": 5, "b": 8, "theirs": 2})):
+        for output, root in roots.items():
+            assert marks.accept(parse_head(made(root, output=f"standard/{output}")), root, 1)
+    other.undecodable(30)
+    joined = ahead.merged(other)
+    for output, root in {"a": 9, "b": 8, "own": 1, "theirs": 2}.items():
+        heads = [parse_head(made(at, output=f"standard/{output}")) for at in (root, root + 1)]
+        assert [joined.has(head, 90, 1) for head in heads] == [True, False], output
+    assert joined.undecodable_offset == other.merged(ahead).undecodable_offset == 30
+    assert len(ahead) == len(other) == 3, "neither has changed"
+
+
+def test_what_was_wrapped_at_its_origin_is_ordered_by_epoch_and_offset_as_what_has_no_envelope() -> None:
+    """Also where both come on one partition: they share a lane, and their positions are of the log itself."""
+    marks, head = fresh(), parse_head(wrap(SCREWS, key="k", timestamp_ms=5))
+    assert marks.accept(head, 5, 2)
+    assert marks[0].of == 0, "it has no siblings"
+    assert not marks.accept(head, 6, 1), "of an older leader"
+    assert marks.accept_raw(6, 2)
+    assert not marks.accept(head, 6, 2)
+    assert marks.accept(head, 7, 2)

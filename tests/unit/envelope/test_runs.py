@@ -156,3 +156,12 @@ def test_a_run_without_envelopes(case: str) -> None:
         for offset, epoch in run:
             assert one_by_one.accept_raw(offset, epoch)
     check(marks, one_by_one, RawBlock([record(offset, b"x", epoch) for offset, epoch in run]), taken=taken)
+
+
+def test_positions_of_several_lengths_are_looked_at_one_by_one() -> None:
+    """A topic that two republishers of different depth write to: what is compared as columns has one width."""
+    marks = fresh()
+    for offset, hops in enumerate((1, 2)):
+        assert marks.accept(parse_head(Sent(10).value(hops)), offset, EPOCH)
+    records = [record(100, Sent(11).value(1)), record(101, Sent(11).value(2))]
+    check(marks, fresh(), EnvelopeBlock(records, TYPE), taken=False)
