@@ -1,6 +1,6 @@
 """The rule of marks for a run of messages at once, case by case: which runs may be taken, and where marks are then.
 
-What is expected stands in the tables. Where a run is taken, marks are those of the same messages one after the other.
+The tables have what is expected. Where a run is taken, marks are those of the same messages one after the other.
 """
 
 from __future__ import annotations
