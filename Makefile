@@ -164,7 +164,7 @@ bench: setup servers  ## figures and ratios against a plain loop, in the same mi
 	$(BIN)/python -m benchmarks $(if $(BASE),--base $(BASE)) $(ARGS)
 
 .PHONY: bench-peers
-bench-peers: demo-servers jdk  ## the same next to Kafka Streams, Quix Streams and a plain loop: ARGS="--rounds 1 --workloads w4-windows --json FILE"
+bench-peers: demo-servers jdk  ## the same next to Kafka Streams, Flink, Quix Streams and a plain loop: ARGS="--rounds 1 --workloads w4-windows --json FILE"
 	$(BIN)/python -m benchmarks.peers $(ARGS)
 
 .PHONY: proto

@@ -24,6 +24,15 @@ NEWEST_KAFKA = "4.4.0"
 
 _LOCK_TIMEOUT_S = 900
 _LINES_OF_ERROR = 8
+_CONNECTOR_VERSION = "5.0.0-2.2"
+_FLINK_CONNECTOR = Jars(
+    name="Flink-Connector-Kafka",
+    version=_CONNECTOR_VERSION,
+    dependencies=(("org.apache.flink", "flink-sql-connector-kafka", _CONNECTOR_VERSION),),
+    main=f"flink-sql-connector-kafka-{_CONNECTOR_VERSION}.jar",
+    megabytes=11,
+    steps=5,
+)
 
 
 class Missing(Exception):
@@ -74,7 +83,7 @@ def kafka_streams(report: Report, version: str = KAFKA_VERSION) -> str:
     """
     compiler = _compiler()
     wanted = _kafka_streams_jars(version)
-    jars = _retrieved(wanted, report)
+    jars = _retrieved(wanted, JAVA_FILES / f"jars-{version}.sha256", report)
     sources = sorted(JAVA_FILES.glob("*.java"))
     name = f"{wanted.directory}-classes-{_digest(*(source.read_bytes() for source in sources))}"
     with _made(name, report) as target:
@@ -116,7 +125,19 @@ def _kafka_streams_jars(version: str) -> Jars:
     )
 
 
-def _retrieved(wanted: Jars, report: Report) -> Path:
+def flink_connector(report: Report) -> Path:
+    """The jar with which Flink reads and writes Kafka; downloaded if it is not in the cache.
+
+    Args:
+        report: takes lines of progress.
+
+    Raises:
+        Missing: there is no Java, or the jar cannot be downloaded or is not the pinned one.
+    """
+    return _retrieved(_FLINK_CONNECTOR, HERE / "flink" / "jars.sha256", report) / _FLINK_CONNECTOR.main
+
+
+def _retrieved(wanted: Jars, sums: Path, report: Report) -> Path:
     target = _cache() / wanted.directory
     with _exclusive(report):
         try:
@@ -124,7 +145,7 @@ def _retrieved(wanted: Jars, report: Report) -> Path:
                 retrieve(wanted, target, java(), report)
         except ChainError as error:
             raise Missing(str(error)) from error
-        check_jars(target, JAVA_FILES / f"jars-{wanted.version}.sha256")
+        check_jars(target, sums)
     return target
 
 

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 
-from benchmarks.peers.installing import HERE, NEWEST_KAFKA, kafka_streams, pinned, python_of
+from benchmarks.peers.installing import HERE, NEWEST_KAFKA, flink_connector, kafka_streams, pinned, python_of
 from benchmarks.peers.workloads import Workload
 from sqe_chain.engines.java import java
 from sqe_chain.envelope.message import EnvelopeHead
@@ -174,6 +174,29 @@ class Quix(System):
         return [[self._python, program, job.workload, job.kafka, job.name, *names, state] for state in states]
 
 
+class Flink(System):
+    """Flink, see `flink/`: in one process on this machine, without a cluster."""
+
+    name = "flink"
+    guarantee = (
+        "exactly once (transactions), SQL and a Python function, parallelism 2, RocksDB, checkpoints 1 s"
+    )
+    title = "Flink 2.3 (PyFlink), exactly once"
+    versions = pinned(HERE / "flink")
+    workloads = frozenset((Workload.FLAT_MAP, Workload.FOLD, Workload.WINDOWS))
+
+    def install(self, report: Report) -> None:
+        """Install it from PyPI, and its connector from Maven Central."""
+        self._connector = str(flink_connector(report))
+        self._python = str(python_of(HERE / "flink", report))
+
+    def commands(self, job: Job) -> Sequence[Sequence[str]]:
+        """One process, which starts the Java of its own."""
+        home = f"JAVA_HOME={Path(java()).resolve().parents[1]}"
+        names = (job.workload, job.kafka, job.name, self.source, job.target, str(job.directory))
+        return [["env", home, self._python, str(HERE / "flink" / "app.py"), *names, self._connector]]
+
+
 class Plain(System):
     """A plain loop, see `plain_loop/`."""
 
@@ -304,6 +327,7 @@ SYSTEMS: tuple[System, ...] = (
     KafkaStreams(KAFKA_STREAMS, KAFKA_VERSION),
     KafkaStreams("kafka-streams-4.4", NEWEST_KAFKA),
     KafkaStreams("kafka-streams-4.4-transactional", NEWEST_KAFKA, TRANSACTIONAL),
+    Flink(),
     Quix(),
     Plain(),
     SqeChain("sqe-json", JSON, title="sqe-chain, Spark"),

@@ -39,6 +39,8 @@ RUNS = [  # each system, and each workload with each kind of system
     ("sqe-envelopes", FOLD),
     ("sqe-declared-inprocess", FOLD),
     ("sqe-json-workers2", TWO_STAGES),
+    ("flink", FLAT_MAP),
+    ("flink", WINDOWS),
     ("kafka-streams", WINDOWS),
     ("kafka-streams-4.4", CHAIN),
     ("kafka-streams-4.4-transactional", FILTER),
@@ -151,7 +153,7 @@ def test_the_command_writes_rows(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_is_refused() -> None:
-    command = [sys.executable, "-m", "benchmarks.peers", "--systems", "flink"]
+    command = [sys.executable, "-m", "benchmarks.peers", "--systems", "beam"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "unknown: flink" in done.stderr
+    assert "unknown: beam" in done.stderr

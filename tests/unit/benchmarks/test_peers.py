@@ -212,7 +212,7 @@ def test_the_table_is_markdown_for_three_workloads_at_once() -> None:
 
 
 def test_versions_are_reported() -> None:
-    for directory in ("quix_streams", "plain_loop"):
+    for directory in ("quix_streams", "plain_loop", "flink"):
         asked = (installing.HERE / directory / "requirements.in").read_text().splitlines()
         assert len(installing.pinned(installing.HERE / directory).split(", ")) == len(asked)
 
