@@ -224,7 +224,7 @@ class OwnedFlow:
         env.commits.settle()
 
     def _no_longer_open(self, number: int) -> None:
-        if self.open_plan == number:  # the next one may be open already
+        if self.open_plan == number:
             self.open_plan = None
 
     def _persist(self, plan: Plan, level: int, headers: Headers, report: Report) -> int:

@@ -244,15 +244,24 @@ Held = TypeVar("Held", bound=HasSpan)
 
 
 def touching(sessions: Iterable[Held], timestamp_ms: int, gap_ms: int) -> list[Held]:
-    """The sessions that a record of this time belongs to, in the order of their beginnings: none, one or two."""
-    return sorted(
-        (
-            session
-            for session in sessions
-            if session.span.start_ms - gap_ms <= timestamp_ms <= session.span.end_ms + gap_ms
-        ),
-        key=lambda session: session.span,
-    )
+    """The sessions that a record of this time makes one, in the order of their beginnings.
+
+    None, one or two, as long as the gap stays: open sessions of a key are then more than a gap apart. Those that were opened with a
+    smaller gap may lie nearer to each other, and one may bring the next.
+    """
+    rest, begin_ms, end_ms = list(sessions), timestamp_ms, timestamp_ms
+    found: list[Held] = []
+    while rest:  # each round but the last takes one of them at least
+        near, far = list[Held](), list[Held]()
+        for session in rest:
+            touches = session.span.start_ms - gap_ms <= end_ms and begin_ms <= session.span.end_ms + gap_ms
+            (near if touches else far).append(session)
+        if not near:
+            break
+        found, rest = found + near, far
+        begin_ms = min(begin_ms, *(session.span.start_ms for session in near))
+        end_ms = max(end_ms, *(session.span.end_ms for session in near))
+    return sorted(found, key=lambda session: session.span)
 
 
 def joined(sessions: Iterable[HasSpan], timestamp_ms: int) -> Span:
@@ -343,7 +352,6 @@ class SessionWindower(Windower):
         return [Span(at_ms, at_ms)]
 
     def places(self, opened: Sequence[Held], at_ms: int, now_ms: int) -> list[Place[Held]]:
-        # At most two: open sessions of a key are more than a gap apart.
         held = touching(opened, at_ms, self._gap_ms)
         span = joined(held, at_ms)
         return [(span, held)] if self.closes_ms(span) > now_ms else []

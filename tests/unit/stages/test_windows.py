@@ -176,6 +176,22 @@ def test_with_less_lateness_a_window_closes_in_time_if_another_one_of_its_key_is
     assert [value for _, _, value in results] == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    ("at_ms", "spans"),
+    [(7, [(0, 45)]), (22, [(0, 45)]), (50, [(0, 50)]), (70, [(0, 15), (30, 30), (45, 45), (70, 70)])],
+)
+def test_after_a_change_of_the_gap_a_record_joins_all_sessions_that_are_near_then(
+    at_ms: int, spans: list[tuple[int, int]]
+) -> None:
+    """Of sessions that the old gap had kept apart, one brings the next; what no record touches stays apart."""
+    table = MemoryTable()
+    before = [event(0, "a"), event(15, "b"), event(30, "c"), event(45, "d")]
+    run(table, [*before[:1], event(8, "-"), *before[1:]], Sessions(10), lateness_ms=200)
+    _, results = run(table, [event(at_ms, "e"), 999], Sessions(20), lateness_ms=200)
+    assert [(span.start_ms, span.end_ms) for _, span, _ in results] == spans
+    assert sorted("".join(value for _, _, value in results)) == sorted("a-bcde")
+
+
 def test_a_prolonged_session_closes_behind_those_that_end_before_it() -> None:
     table = MemoryTable()
     run(table, [event(0, key=b"a"), event(5, key=b"b")], Sessions(10))
