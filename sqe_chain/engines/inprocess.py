@@ -26,7 +26,7 @@ from sqe_chain.task.results import Block, ChangedStates, Job, Outputs, Portion, 
 
 
 class InProcessEngine:
-    """Runs all tasks of a batch in this process. Implements `protocol.environment.Engine`.
+    """Runs all tasks of a batch in this process. Implements `plans.environment.Engine`.
 
     With `threads` it reads the partitions of a small batch, and writes changed states, at the same time. `sinks` gives where a stage
     writes its rows, if not into the store.

@@ -109,7 +109,7 @@ def blocks_of(
     read: Callable[[Range], Iterable[Sequence[Message]]],
     stores: Stores,
 ) -> Iterator[Block]:
-    """Run a task of level 0, and of level 1 if it needs no shuffle; arguments as `task.serial.run_serially`."""
+    """Run a task of level 0, and of level 1 if it needs no shuffle; arguments as `task.reading.run_serially`."""
     reading = Reading(flow, job, stores)
     for portion in portions:
         yield from reading.read(portion, read(portion.read))

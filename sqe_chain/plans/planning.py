@@ -1,4 +1,4 @@
-"""How plans are made that read nothing: the birth plan, and those by which a new layout enters."""
+"""How plans begin: the birth plan, those by which a new layout enters, and what all that follow another one have of it."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 
 * `read`, `scan` and `writer`: what they give takes many calls, so that what must be repeated is larger than one call;
 * `beat` and `close`: a heartbeat and an end must not wait;
-* deletions (`delete_topic`, `delete_group`, `forget`, `forget_part`, `forget_locations`): `protocol.forget` does them, and is
+* deletions (`delete_topic`, `delete_group`, `forget`, `forget_part`, `forget_locations`): `operations.forget` does them, and is
   started again as a whole.
 
 `Retry.call` repeats several calls that belong together.
@@ -56,7 +56,7 @@ class Retry:
         self._back_off_ms = back_off_ms
 
     def call(self, what: str, action: Callable[[], T]) -> T:
-        """Call something that is safe to repeat, until nothing of it is unavailable.
+        """Call something that is safe to repeat, until nothing of it is unavailable. Elsewhere "repeated as one" means: by one call of this.
 
         Args:
             what: what is done, for people: it follows "waiting to".

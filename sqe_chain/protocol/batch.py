@@ -1,4 +1,4 @@
-"""One run of a flow: a start, then batch after batch. The loop is the same with plans and without.
+"""One run of a flow: a start, then batch after batch. The steps of a batch are called here, with plans and without.
 
 Data flows one way, and each step makes the next one safe to repeat:
 
@@ -113,10 +113,11 @@ class FlowRun(ABC):
                 belongs before it is late from then on.
 
         Returns:
-            What became of it; `worked` is False when there was nothing to do, and then nothing was done.
+            What became of it; `worked` is False when there was nothing to read or to release.
 
         Raises:
-            NotCaughtUp: more input is expected, despite `final`; nothing was done.
+            NotCaughtUp: more input is expected, despite `final`; no window was closed.
+            ConfigurationError: the plan would be larger than its store takes, or a topic is not as declared.
             ServiceStopped: going on would not be exact: messages are missing, or inputs are not what they were.
             PoisonError: an input cannot be processed.
             Superseded: a newer run owns the flow.
@@ -149,7 +150,7 @@ class FlowRun(ABC):
     def _next(
         self, *, at_end: bool, final: bool
     ) -> tuple[Infos, Mapping[TopicPartition, Bounds], Processed | None]:
-        """Step 3: the topics, their bounds, and what was processed; None: there is nothing to do."""
+        """Let in what is new, then step 3: the topics, their bounds, and what was processed; None: there is nothing to do."""
         env, again = self.env, at_end
         limit = min(env.settings.max_records, int(env.settings.max_bytes / self._bytes_per_record))
         # Not bounded: each further round means that an input was created again just now, or halves the batch.
@@ -180,7 +181,7 @@ class FlowRun(ABC):
         return bounds if refold is None or bounds is None else inputs.limit_bounds(bounds, refold.until)
 
     def _rest(self, infos: Infos, *, at_end: bool) -> BatchResult:
-        """There is nothing to do."""
+        """There is nothing to read or to release."""
         self._commit_again(infos, now=at_end)
         self.env.commits.settle()
         last = self.last
@@ -250,7 +251,7 @@ class FlowRun(ABC):
 
     @abstractmethod
     def _process(self, infos: Infos, look: Look) -> Processed | None:
-        """Decide what a batch reads and does, and run the user's functions; None: there is nothing to do.
+        """Decide what a batch reads and does, and run the user's functions; without plans, publish, too. None: there is nothing to do.
 
         Raises:
             RecreatedTopic: an input was created again while it was read. It is safe to process again.
@@ -263,4 +264,7 @@ class FlowRun(ABC):
 
     @abstractmethod
     def _commit_again(self, infos: Infos, *, now: bool) -> None:
-        """Commit what was committed before, now and then: Kafka forgets groups that commit nothing."""
+        """Commit what was committed before, now and then: Kafka forgets groups that commit nothing.
+
+        Of a flow without stages that has plans it seals an empty one first, if the last plan is not known to be published.
+        """

@@ -65,7 +65,7 @@ def claim(
         ServiceStopped: the flow is being forgotten, or the service was asked to stop while it waited as a standby.
     """
     name = env.flow.name
-    while True:  # not bounded: each further round means that another run has claimed the flow meanwhile.
+    while True:  # not bounded: each further round means that another run has claimed the flow meanwhile, or the store was emptied.
         # Read commits first, then the home record: a plan is in the store before it is committed. In the other order,
         # a run that works meanwhile would look like a store that went back in time.
         commits = read_commits()

@@ -1,6 +1,6 @@
 """Step 3: what a batch reads and does, what its tasks get, and what its plan keeps.
 
-`decide_batch` is to be read from top to bottom: what comes first decides over what comes after it. `decide_again` makes the same
+`decide_batch` is to be read from top to bottom: each line narrows or replaces what the lines before it have decided. `decide_again` makes the same
 decision from a sealed plan, so a redo gets to its tasks by the same functions.
 """
 

@@ -80,7 +80,7 @@ class Recovery:
         plan, owned, env = redo.plan, self.owned, self.owned.env
         infos = inputs.describe(env.flow, env.log)
         report = Report()
-        if not plan.empty:  # an empty one brings in a layout, or republishes states
+        if not plan.empty:  # an empty one changes what the flow is, or republishes states
             decision = decide_again(env.flow, plan, redo.before)
             transition = owned.transition_after(redo.before)
             batch = Batch(transition, decision, redo.before, infos, redo.top_level)

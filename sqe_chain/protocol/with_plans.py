@@ -41,7 +41,7 @@ from sqe_chain.protocol.redo import Recovery
 
 @dataclass(slots=True)
 class StagedService(FlowRun):
-    """A run with plans: of a flow with stages, with files, or with records that wait.
+    """A run with plans: of a flow with stages, or with files.
 
     Attributes:
         request: failed records that the next batch processes; commands about them set it.

@@ -1,8 +1,8 @@
 """A run of a flow without stages: read, transform, publish, commit. It needs no store.
 
-After a crash it publishes again, and receivers ignore that by lane and position. Marks are kept to notice missing
-messages only: a hole upstream must not be passed on as if nothing were missing. They are kept in the metadata of the
-group's commits, where they fit.
+After a crash the batch that was begun is computed again, and compared with what receivers have. Then it is published again,
+and receivers ignore it by lane and position. Marks drop replays, and notice missing messages: a hole upstream must not be
+passed on as if nothing were missing. They are kept in the metadata of the group's commits, where they fit.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class Service:
                 service.leave()
 
     def _batches(self, service: FlowRun, *, stateful: bool) -> None:
-        """Run one batch after the other; a commit may be under way while the next batch begins, and at no other time."""
+        """Run one batch after the other. Without plans a commit may be under way while the next batch is looked for, and at no other time."""
         interval_ms = self.env.settings.interval_ms if stateful else 0
         idle_ms = FIRST_IDLE_MS
         while not self.stop.requested:  # not bounded: this is the service

@@ -64,7 +64,7 @@ class Stop:
 class ServiceClock(Clock):
     """The clock of a service. As an observer it notes outages of brokers and stores, and progress of the loop.
 
-    Implements `protocol.environment.Clock` and `Observer`.
+    Implements `plans.environment.Clock` and `Observer`.
 
     Args:
         stop: the request to end; it ends every wait.

@@ -250,7 +250,7 @@ def touching(sessions: Iterable[Held], timestamp_ms: int, gap_ms: int) -> list[H
     smaller gap may lie nearer to each other, and one may bring the next.
     """
     rest, begin_ms, end_ms = list(sessions), timestamp_ms, timestamp_ms
-    found: list[Held] = []
+    held: list[Held] = []
     while rest:  # each round but the last takes one of them at least
         near, far = list[Held](), list[Held]()
         for session in rest:
@@ -258,10 +258,10 @@ def touching(sessions: Iterable[Held], timestamp_ms: int, gap_ms: int) -> list[H
             (near if touches else far).append(session)
         if not near:
             break
-        found, rest = found + near, far
+        held, rest = held + near, far
         begin_ms = min(begin_ms, *(session.span.start_ms for session in near))
         end_ms = max(end_ms, *(session.span.end_ms for session in near))
-    return sorted(found, key=lambda session: session.span)
+    return sorted(held, key=lambda session: session.span)
 
 
 def joined(sessions: Iterable[HasSpan], timestamp_ms: int) -> Span:

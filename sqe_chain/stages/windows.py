@@ -210,7 +210,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         row = self._row(record)
         settled = self._table.settled(row)
         if not settled:
-            self._expiring.all_at(row)  # what is due of it
+            self._expiring.all_at(row)  # reading a row reminds of what is due in it
         # Before the fold: a record that moves stream time must not get into a window that it closes.
         _, refused = self._moved(record)
         if refused is not None:
@@ -294,7 +294,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         rows = [row for row in self._timetable.listed_rows() if row.startswith(OPEN)]
         self._table.load(rows)
         for row in rows:
-            self._expiring.all_at(row)  # what is due of it
+            self._expiring.all_at(row)  # reading a row reminds of what is due in it
         self._do_due()
 
     def finish(self, now_ms: int) -> None:

@@ -140,7 +140,7 @@ class PartitionEnd:
         last_offset: offset of the last record; -1 when there was none.
         last_epoch: its leader epoch plus one.
         last_timestamp_ms: its timestamp.
-        last_crc: checksum of its key and value (`plan.record_crc`).
+        last_crc: checksum of its key and value (`task.exclusion.record_crc`).
         times: event time at the end, if the portion had any.
         parked: records that wait from now on.
         late: whether any input was taken late; see `sqe_chain.task.gate.Gate.are_late`.

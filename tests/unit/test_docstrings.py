@@ -6,6 +6,7 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+import re
 from collections.abc import Iterator
 from functools import cache
 from inspect import get_annotations
@@ -77,3 +78,18 @@ def _undocumented(name: str) -> Iterator[str]:
                     if method in _of_protocols() or any(method in get_annotations(base) for base in bases):
                         continue
                     yield f"{name}.{cls.__qualname__}.{method}"
+
+
+ROOMS = "|".join(sorted(path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()))
+
+
+def test_names_of_modules_in_texts_are_those_of_modules() -> None:
+    """Names with the room in front, as `plans.environment.Engine`: of what has moved, they lead nowhere."""
+    wrong = []
+    for path in PACKAGE.rglob("*.py"):
+        for name in re.findall(rf"`((?:{ROOMS})\.[a-z_]\w*(?:\.\w+)*)`", path.read_text(encoding="utf-8")):
+            try:
+                pkgutil.resolve_name(f"sqe_chain.{name}")
+            except (ImportError, AttributeError):
+                wrong.append(f"{path.relative_to(PACKAGE)}: `{name}`")
+    assert wrong == []

@@ -59,7 +59,7 @@ _STORED = StorageLevel.MEMORY_AND_DISK
 
 
 class SparkEngine:
-    """Runs the tasks of a batch on Spark. Implements `protocol.environment.Engine`.
+    """Runs the tasks of a batch on Spark. Implements `plans.environment.Engine`.
 
     A small batch is one task: it waits for all partitions at the same time, needs no shuffle, and returns all
     results with the report. The driver publishes and writes them. A larger batch is spread over tasks. Then only

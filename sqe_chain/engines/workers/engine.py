@@ -25,7 +25,7 @@ _Assigned = list[list[Portion]]
 
 
 class WorkersEngine:
-    """Runs the tasks of a batch on worker processes of this machine. Implements `protocol.environment.Engine`.
+    """Runs the tasks of a batch on worker processes of this machine. Implements `plans.environment.Engine`.
 
     An input partition stays with its worker, and so do state partitions. When a worker is lost, the step fails with
     `Unavailable`, so that new workers repeat it. First they compute what the lost ones had kept, from the same ranges, marks
