@@ -165,7 +165,7 @@ def close_now(env: Environment, last: Plan, decision: BatchDecision, look: Look)
             f"flow {flow.name!r}: its windows cannot be closed, because after a rebuild not all is read again that it had read "
             "before; nothing was closed. Start it until it has caught up"
         )
-    # Looked at again: what was passed on some time ago proves nothing of what republishers have to read now.
+    # By new `IdleWriters`, which ask all republishers: what the service's own have found some time ago proves nothing now.
     seen = EventTime.of(last).seen
     caught_up = IdleWriters(env).find(known, offsets, bounds, decision.clock_ms, seen, at_end=True)
     progress = progress_of(known.all_at(offsets, caught_up, decision.clock_ms, for_good=True))
@@ -186,7 +186,7 @@ def close_now(env: Environment, last: Plan, decision: BatchDecision, look: Look)
         )
     ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
     closing, taken = Closing(closes.done + 1, max(times_ms)), Taken(EventTime.of(last).frontier, caught_up)
-    # Clock 0: nothing of it may depend on when that is.
+    # Clock 0, because a rebuild closes the windows at another time, and has to give the same.
     return replace(decision, ranges=ranges, clock_ms=0, due=True, closing=closing, taken=taken)
 
 

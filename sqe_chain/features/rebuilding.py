@@ -202,7 +202,9 @@ def heard_after(last: Plan, decision: BatchDecision) -> Mapping[TopicPartition, 
     """Up to where receivers have outputs after a batch, where it has not passed that yet; see `Rebuilding.published_until`."""
     before, stops = Rebuilding.of(last), decision.stops
     if before.takes_again and is_behind(before.heard, frontier_after(last, decision)):
-        return before.published_until  # read again, and not yet taken again
+        return (
+            before.published_until
+        )  # inputs are read again by now, but wait for event time as they did then
     return {tp: until for tp, until in before.published_until.items() if stops.get(tp, until) < until}
 
 
@@ -274,7 +276,7 @@ def catch_up(env: Environment, last: Plan, decision: BatchDecision, look: Look) 
         return replace(decision, silent=True)
     if rest is None or not _is_next(rest, last.next_offsets()):
         return decision
-    # Nothing waited when windows were closed.
+    # Windows are closed only when nothing waits for event time. So a batch that closed them comes after all that waits now.
     others_first = closing and (not rest.closing or EventTime.of(last).waiting)
     return decision if others_first else _as_sealed(env, rest, decision, look)
 

@@ -207,7 +207,7 @@ def _take_known(
             frontier = furthest(frontier, Lanes.of(last).taken_by(decision.stops))
     ahead = Rebuilding.of(last).ahead(silent=decision.silent)
     if ahead is not None:
-        # What had not been taken was not published.
+        # Not further than before the rebuild: inputs beyond that were never taken, so receivers still need their outputs.
         limit = ahead.frontier
         frontier = min(frontier, limit) if frontier and limit else known.frontier
     return _up_to(flow, decision, known, Taken(frontier, caught_up))
@@ -292,7 +292,7 @@ def event_time_after(
     gated = gated_times(flow, times)
     ahead = ends_with(last, decision) if Rebuilding.name in last.sections else None
     if ahead is not None:
-        # So that what is promised from now on is what was promised after it.
+        # Watermarks go on from where they were before the rebuild: what outputs promise next is what they promised then.
         times |= {
             tp: replace(held, waiting=times[tp].waiting, lanes=times[tp].lanes)
             for tp, held in ahead.times.items()

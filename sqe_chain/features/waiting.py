@@ -133,7 +133,7 @@ class IdleWriters:
                     return known.passed_ms
             known.hops, known.ends = known.hops[1:], {}
         known.passed_ms = known.began_ms
-        # Looked at again the next time: what was passed on then proves nothing of what has come since.
+        # The next call begins again with the first republisher: that all was passed on by now proves nothing of what comes from now on.
         known.began_ms, known.hops = clock_ms, hops
         return known.passed_ms
 

@@ -125,7 +125,7 @@ class Layout:
         plain["stages"] = {name: _members(stage, _STAGE) for name, stage in self.stages.items()}
         plain["types"] = {name: _members(known, _TYPE) for name, known in self.types.items()}
         plain["starts"] = by_name(self.starts)
-        # A plan of an older version has neither, and the digest that it names is that of what it has.
+        # Plans of older versions lack the members of `_LATER`. Written back they must give the same bytes, for their id is a digest.
         return {name: value for name, value in plain.items() if value or name not in _LATER}
 
     @classmethod

@@ -146,7 +146,6 @@ class RetryingStore:
 
     @property
     def views(self) -> frozenset[ViewKind]:
-        # Asks nobody
         return self._store.views
 
     @property

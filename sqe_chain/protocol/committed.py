@@ -220,7 +220,8 @@ def take_over(env: Environment, infos: Infos) -> dict[TopicPartition, Commit]:
     try:
         tps = inputs.input_partitions(env.flow, infos)
         commits = env.retry.call("read the group's commits", partial(member.committed, tps))
-        for tp, commit in commits.items():  # another run's: one that sleeps now sees that when it wakes
+        for tp, commit in commits.items():
+            # The same offset under another run's id, which a run that sleeps now finds when it wakes.
             metadata = json.dumps(parse_metadata(commit) | {"run": env.new_run_id()})
             if len(metadata) <= METADATA_LENGTH:
                 commits[tp] = Commit(commit.offset, metadata)

@@ -146,9 +146,9 @@ def given_to_tasks(env: Environment, before: Plan, decision: BatchDecision) -> S
     return Sections.of(
         staging_after(before) if Overwrite.name in known else None,
         decision.closing,
-        # Receivers may have newer states.
+        # After a rewind that republishes, states are older than those that receivers have, until all is read again.
         Behind() if Rebuilding.name in known and Rebuilding.of(before).published_until else None,
-        # A redo may be made by a run that decides nothing, after a plan in which nothing waits.
+        # `decision.releasing` too: a service that redoes a release neither parks nor decides, and nothing need have waited before it.
         given_of_parked(before, decision) if decision.releasing or _parks(env, before) else None,
         taking(flow, before, decision) if flow.timed or EventTime.name in known else None,
         decision.ticks,
@@ -166,7 +166,7 @@ def sections_after(
     flow, known = env.flow, last.sections
     if decision.closing is not None:
         yield closed_after(last, decision.closing, decision)
-    # Also of a flow that was never folded again: windows that are closed in silence make a silent plan.
+    # The last condition is for a flow that was never rebuilt: it, too, closes windows again in silence, and its plan keeps that.
     if env.role.refold is not None or Rebuilding.name in known or decision.silent:
         yield behind_after(last, decision, env.role.refold)
     if (flow.gated and flow.outputs) or Lanes.name in known:

@@ -241,7 +241,7 @@ class OwnedFlow:
         for stage in flow.levels[level - 1]:
             bare = [cell for cell in flow.cells[stage.index] if (stage.index, cell) not in touched]
             if bare and stage.name in plan.layout.stages:  # else it is new, and enters with a plan of its own
-                # Repeated as one, from the first that is not written: `persist` works on bare stores, as it does within tasks.
+                # Repeated as one, from the first cell that is not written: `persist` is what tasks call, and does not retry by itself.
                 write = partial(self._persist_headers, plan, stage, bare[::-1], headers, told)
                 env.retry.call("persist headers", write)
         return rows

@@ -147,7 +147,7 @@ class Processor:
             if candidates.judge(report.failed):
                 if not known:
                     break
-                # What was taken back may have left its time in states. A redo does not try it, so neither does what is sealed.
+                # Once again without trying them: an input that was taken back may have moved the stream time of states, and a redo skips it.
                 report = self.attempt(batch, (*(batch.decision.sealed or ()), *known))
                 if not report.failed:
                     break
@@ -232,7 +232,8 @@ class Processor:
                 decision.clock_ms,
                 in_place,
                 batch.top_level,
-                {} if decision.sealed is not None else infos,  # it publishes what it published then
+                # Without topics outputs are not compared with what these accept now: they were accepted when the batch was sealed.
+                {} if decision.sealed is not None else infos,
                 inputs.compacted_topics(infos),
                 tried,
                 careful,

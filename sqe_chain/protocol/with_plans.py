@@ -184,7 +184,7 @@ class StagedService(FlowRun):
         last, report = owned.last, processed.report
         plan = batch_plan(env, last, owned.claim, processed.decision, report, processed.exclusions)
         with env.step(SEAL):
-            owned.seal(plan)  # before this the batch does not exist; after it, it will be finished exactly so
+            owned.seal(plan)
         owned.finish(plan, owned.headers_at(last), report, publish=True, top_level=len(env.flow.levels))
         env.engine.release()  # outputs and states are stored elsewhere now
         return plan

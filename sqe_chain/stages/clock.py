@@ -83,9 +83,9 @@ class JumpGuard(TimeGuard):
     Attributes:
         max_jump_ms: milliseconds by which one record may move stream time; 1 to 10**15.
         confirmations: how many such records in a row are believed; 1 to 1,000,000.
-        policy: what becomes of those that are not believed yet. `hold`: they are handled like others. The time for which the
-            last 256 of them are remembered runs from the stream time at which they came, until it reaches them. `drop`: dropped as `ahead`. `stop`: `PoisonError`, so the flow's poison
-            policy decides; they confirm nothing.
+        policy: what becomes of those that are not believed yet. `hold`: they are handled like others, and the last 256 of them are
+            remembered until stream time reaches them. `drop`: dropped as `ahead`. `stop`: `PoisonError`, so the flow's poison policy
+            decides; they confirm nothing.
 
     Raises:
         FlowError: a number is out of its bounds.

@@ -260,7 +260,7 @@ class SourceTimes:
             lanes[number], times_ms[number], stated_ms[number] = self._closely(
                 messages[number], number, heads
             )
-        # In the order in which they are met, also where the block has them at once.
+        # In the order of their first records, as if these came one by one.
         for lane in lanes[:1] if lanes.count(lanes[0]) == count else dict.fromkeys(lanes):
             if lane is None or lane in self._writers:
                 continue
