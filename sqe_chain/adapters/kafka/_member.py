@@ -85,7 +85,7 @@ class KafkaMember(KafkaClient, Membership):
                 return
             if failed.name() in {"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION"}:
                 self._usable = False
-            elif failed.name() not in RETRY | MEMBERS:
+            elif failed.name() not in RETRY | MEMBERS and self._usable:
                 raise error_for(failed, doing, self._settings)
             if time.monotonic() > deadline:
                 raise self._no_answer(doing)
@@ -136,13 +136,14 @@ class KafkaMember(KafkaClient, Membership):
         try:
             message = self.driver.poll(wait_s)
         except KafkaException as error:
-            self._check_fenced(error.args[0])
+            if self._is_over(error.args[0]):
+                return
             raise error_for(error, doing, self._settings) from None
         failed = None if message is None else message.error()
-        if failed is not None:
-            self._check_fenced(failed)
-            if failed.name() in CONFIGURATION and failed.name() not in MEMBERS:
-                raise error_for(failed, doing, self._settings)
+        if failed is None or self._is_over(failed):
+            return
+        if failed.name() in CONFIGURATION and failed.name() not in MEMBERS:
+            raise error_for(failed, doing, self._settings)
 
     def _send(
         self, commits: Mapping[TopicPartition, Commit], doing: str, deadline: float
@@ -157,21 +158,36 @@ class KafkaMember(KafkaClient, Membership):
             self.driver.commit(offsets=offsets, asynchronous=True)
             while not self._replies:
                 self._serve(_SLICE_S, doing)
+                if not self._usable:
+                    return KafkaError(KafkaError.UNKNOWN_MEMBER_ID)
                 self._faults.raise_refusal()
                 if time.monotonic() > deadline:
                     raise self._no_answer(doing)
         except KafkaException as error:
-            self._check_fenced(error.args[0])
+            refused: KafkaError = error.args[0]
+            if self._is_over(refused):
+                return refused
             raise error_for(error, doing, self._settings) from None
         whole, answer = self._replies.pop()
         failed = whole or first_error(answer)
         if failed is not None:
-            self._check_fenced(failed)
+            self._is_over(failed)
         return failed
 
-    def _check_fenced(self, error: KafkaError) -> None:
-        if error.name() in _FENCED or error.fatal():
+    def _is_over(self, error: KafkaError) -> bool:
+        """Whether an error shows that the session of this member has ended, by itself.
+
+        Raises:
+            Superseded: a newer run has taken its place.
+        """
+        if error.name() not in _FENCED and not error.fatal():
+            return False
+        # A client whose session has ended, as in an outage of the broker, forgets its member id. Its next heartbeat is refused as one of
+        # a member that was replaced. That proves nothing; whether anybody has committed since does.
+        if self._id is None or (self._usable and self.driver.memberid() == self._id):
             raise self._superseded("has joined the group of the flow in its place")
+        self._usable = False
+        return True
 
     def _superseded(self, what: str) -> Superseded:
         self._over = Superseded(
