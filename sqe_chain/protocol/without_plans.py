@@ -94,7 +94,10 @@ class Republisher(FlowRun):
         return result
 
     def _to_read(self) -> tuple[Offsets, frozenset[str], Offsets | None]:
-        return {tp: progress.offset for tp, progress in self._inputs.items()}, frozenset(), None
+        return self._offsets(), frozenset(), None
+
+    def _offsets(self) -> dict[TopicPartition, int]:
+        return {tp: progress.offset for tp, progress in self._inputs.items()}
 
     def _process(self, infos: Infos, look: Look) -> Processed | None:
         """Note what is begun, run the functions, and publish what they make."""
@@ -104,8 +107,7 @@ class Republisher(FlowRun):
             return None
         taking = None
         if env.flow.timed:
-            offsets, _, _ = self._to_read()
-            times, taking = self._times.begin(offsets, decision.stops, look.bounds, now_ms)
+            times, taking = self._times.begin(self._offsets(), decision.stops, look.bounds, now_ms)
             decision = replace(decision, times=times)
         if not self._ends or abs(now_ms - self._ends_ms) > RENEW_MS:
             self._ends, self._ends_ms = output_ends(env, infos), now_ms
@@ -128,7 +130,7 @@ class Republisher(FlowRun):
 
     def _decide(self, look: Look, now_ms: int) -> BatchDecision | None:
         """What a batch reads: of all partitions alike, and not beyond where a rewind began."""
-        offsets, _, _ = self._to_read()
+        offsets = self._offsets()
         bounds = inputs.limit_bounds(look.bounds, self._seen_until())
         stops = inputs.cut(offsets, bounds, max(len(offsets), look.limit))
         if stops == offsets:
@@ -199,7 +201,7 @@ class Republisher(FlowRun):
             )
         self._commit(list(to))
         env.commits.settle()
-        return {tp: progress.offset for tp, progress in self._inputs.items()}
+        return self._offsets()
 
     def _check_marks_known(self, to: Mapping[TopicPartition, int]) -> None:
         """Check that a flow which writes no replays for readers of SQE's record keys will know all of them again."""
