@@ -64,7 +64,7 @@ QUICK: Final = frozenset(
         "a batch is committed before its states are persisted",
         "a batch is published before it is sealed",
         "a plan does not name the last records that it has read",
-        "a run that ends gives back whoever's claim there is",
+        "a run that ends gives back the claim of any run",
         "headers are not stamped",
         "a redo publishes nothing",
         "code that has changed may finish a plan",
