@@ -17,7 +17,8 @@
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
     │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, RepeatedPosition,
     │   │   ChangedType, NotCaughtUp, DeadLettersLost, ChangedFile, UnreadableFile,
-    │   │   TableAltered, TableInconsistent, ReadersOverlap, OverwriteUnderWay, AnotherCluster
+    │   │   TableAltered, TableInconsistent, ReadersOverlap, OverwriteUnderWay, AnotherCluster,
+    │   │   UnknownRevision
     │   └── Superseded         a newer run owns the flow
     ├── WriteAheadLogError     a write-ahead log cannot be opened, or has not taken a record
     │   ├── LogFull            too much waits for Kafka (back-pressure): try again later
@@ -270,6 +271,10 @@ class NotCaughtUp(ServiceStopped):
 
 class DeadLettersLost(ServiceStopped):
     """A flow without stages reads inputs again, and dead-letter records are gone that name those it had skipped."""
+
+
+class UnknownRevision(ServiceStopped):
+    """Nobody knows where a revision of an output begins, so nobody knows what counts."""
 
 
 class ChangedFile(ServiceStopped):

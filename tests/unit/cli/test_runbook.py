@@ -113,6 +113,7 @@ MADE_ELSEWHERE = {
     "ConfigurationError": "has no commands",
     "FlowError": "has no commands",
     "DeadLettersLost": "tests/protocol/test_begun_batches.py",
+    "UnknownRevision": "tests/unit/envelope/test_revisions.py",
     "EngineLost": "tests/contract/test_lost_workers.py",
 }
 """Entries whose faults other tests make, and where."""
