@@ -163,6 +163,10 @@ format: python  ## let ruff format and fix what it can
 bench: setup servers  ## figures and ratios against a plain loop, in the same minute; BASE=COMMIT: against that version, in turn
 	$(BIN)/python -m benchmarks $(if $(BASE),--base $(BASE)) $(ARGS)
 
+.PHONY: bench-scale
+bench-scale: python  ## the driver's work for each batch by the number of partitions, and a model of a cluster: ARGS="--chart FILE --json FILE"
+	$(BIN)/python -m benchmarks.scale $(ARGS)
+
 .PHONY: bench-peers
 bench-peers: demo-servers jdk  ## the same next to Kafka Streams, Flink, Quix Streams and a plain loop: ARGS="--rounds 1 --workloads w4-windows --json FILE"
 	$(BIN)/python -m benchmarks.peers $(ARGS)

@@ -43,20 +43,21 @@ class BegunBatch:
         until: one past its last offset.
         clock_ms: its clock, for functions that ask for it.
         promised: output -> the watermark that its envelopes bear.
-        ends: where the output topics and that of dead-letter records ended before it, or earlier; empty: that did not fit.
+        ends: where some output partitions, and the one of its dead-letter records, ended before it or earlier. The notes of all input
+            partitions in the batch have all of them; None: that did not fit.
     """
 
     until: int
     clock_ms: int
     promised: Mapping[str, int] = field(default_factory=dict)
-    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ends: Mapping[TopicPartition, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """For json.dumps; a commit has little room."""
         known: dict[str, Any] = {"until": self.until, "clock": self.clock_ms}
         if self.promised:
             known["promised"] = dict(self.promised)
-        if self.ends:
+        if self.ends is not None:
             rows = [[topic, partition, end] for (topic, partition), end in sorted(self.ends.items())]
             known["ends"] = b85encode(
                 zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 9)
@@ -66,8 +67,10 @@ class BegunBatch:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
         """What `to_json` gave."""
-        rows = json.loads(zlib.decompress(b85decode(raw["ends"]))) if "ends" in raw else []
-        ends = {(topic, partition): end for topic, partition, end in rows}
+        ends = None
+        if "ends" in raw:
+            rows = json.loads(zlib.decompress(b85decode(raw["ends"])))
+            ends = {(topic, partition): end for topic, partition, end in rows}
         return cls(int(raw["until"]), int(raw["clock"]), raw.get("promised", {}), ends)
 
 
@@ -75,6 +78,23 @@ def output_ends(env: Environment, infos: Infos) -> dict[TopicPartition, int]:
     """Where the flow's output partitions end now, and those of its dead-letter records."""
     tps = inputs.partitions_of(infos[topic] for topic in env.flow.written_topics)
     return {tp: bound.stable_end for tp, bound in env.log.bounds(tps).items()}
+
+
+def shares(ends: Mapping[TopicPartition, int], number: int) -> list[dict[TopicPartition, int]]:
+    """Where output partitions end, dealt out to the notes of a batch: in each of them all would be the square of the partitions."""
+    dealt: list[dict[TopicPartition, int]] = [{} for _ in range(number)]
+    for at, (tp, end) in enumerate(sorted(ends.items())):
+        dealt[at % number][tp] = end
+    return dealt
+
+
+def noted_ends(begun: Iterable[BegunBatch]) -> dict[TopicPartition, int]:
+    """Where output partitions ended by the notes of batches that were begun: the earliest place of each."""
+    ends = dict[TopicPartition, int]()
+    for known in begun:
+        for tp, end in (known.ends or {}).items():
+            ends[tp] = min(end, ends.get(tp, end))
+    return ends
 
 
 @dataclass(slots=True)
@@ -146,8 +166,10 @@ class BegunBatches:
     def _kept_letters(self) -> Iterator[Exclusion]:
         """Inputs of these batches whose dead-letter records are in their topic."""
         flow, topic = self.env.flow, self.env.flow.dead_letter_topic
-        ends = [{name for name, _ in known.ends} for known in self.begun.values()]
-        if not flow.dead_letters and all(names and topic not in names for names in ends):
+        noted = [known.ends for known in self.begun.values()]
+        if not flow.dead_letters and all(
+            ends is not None and topic not in {name for name, _ in ends} for ends in noted
+        ):
             return  # the policy may be another one now
         self.infos = {**self.infos, **self.env.log.describe([topic])}
         for message in self._since_begun([topic] if topic in self.infos else []):
@@ -180,10 +202,7 @@ class BegunBatches:
 
     def _since_begun(self, topics: Iterable[str]) -> Iterator[Message]:
         """Records of topics since the batches began."""
-        log, ends = self.env.ports.log, dict[TopicPartition, int]()
-        for known in self.begun.values():
-            for tp, end in known.ends.items():
-                ends[tp] = min(end, ends.get(tp, end))
+        log, ends = self.env.ports.log, noted_ends(self.begun.values())
         tps = inputs.partitions_of(self.infos[topic] for topic in topics)
         for tp, bound in self.env.log.bounds(tps).items():
             begin = min(max(bound.begin, ends.get(tp, bound.stable_end)), bound.stable_end)

@@ -79,6 +79,14 @@ class InputProgress:
     failed: int = 0
     skipped: tuple[int, ...] = ()
     unsure: bool = False
+    _encoded: tuple[PartitionMarks, str] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def encoded_marks(self) -> str:
+        """The marks as a text. A batch commits twice, and they are the same in the first commit as in the last one of the batch before."""
+        if self._encoded is None or self._encoded[0] is not self.marks:
+            self._encoded = self.marks, encode_marks(self.marks)
+        return self._encoded[1]
 
     @property
     def repeats(self) -> bool:
@@ -390,14 +398,14 @@ def commit_of(flow: CompiledFlow, progress: InputProgress) -> Commit:
         TooManyLanes: they do not fit, and the flow cannot do without them.
     """
     known = _metadata(flow, progress.topic_id, progress.epoch) | _moved(progress)
-    marked = known | {"marks": encode_marks(progress.marks)}
+    marked = known | {"marks": progress.encoded_marks}
     typed = json.dumps(marked | _type_read(flow, progress.marks.topic))
     if len(typed) <= METADATA_LENGTH:
         return Commit(progress.offset, typed)
     metadata = json.dumps(marked)
     if len(metadata) > METADATA_LENGTH:  # what can be done without goes first
-        if progress.begun is not None and progress.begun.ends:
-            return commit_of(flow, replace(progress, begun=replace(progress.begun, ends={})))
+        if progress.begun is not None and progress.begun.ends is not None:
+            return commit_of(flow, replace(progress, begun=replace(progress.begun, ends=None)))
         if progress.skipped:
             return commit_of(
                 flow, replace(progress, skipped=progress.skipped[len(progress.skipped) // 2 + 1 :])

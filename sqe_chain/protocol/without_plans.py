@@ -23,7 +23,7 @@ from sqe_chain.plans.plan import PlannedRange
 from sqe_chain.plans.results import StartResult
 from sqe_chain.ports import Membership, Range, TopicPartition
 from sqe_chain.protocol.batch import FlowRun, Processed
-from sqe_chain.protocol.begun import BegunBatch, BegunBatches, output_ends
+from sqe_chain.protocol.begun import BegunBatch, BegunBatches, noted_ends, output_ends, shares
 from sqe_chain.protocol.committed import (
     InputProgress,
     Recreated,
@@ -300,10 +300,12 @@ class Republisher(FlowRun):
 
     def _letters_end(self, tp: TopicPartition, ends: Mapping[TopicPartition, int]) -> int:
         """Where dead-letter records of an input partition are written after, at least; 0: that did not fit into the commit."""
+        return next((ends.get(to, 0) for to in self._letters(tp)), -1)
+
+    def _letters(self, tp: TopicPartition) -> list[TopicPartition]:
+        """Where dead-letter records of an input partition go; empty: the flow has none."""
         flow = self.env.flow
-        if not flow.dead_letters:
-            return -1
-        return ends.get((flow.dead_letter_topic, tp[1] % flow.dead_letter_partitions), 0)
+        return [(flow.dead_letter_topic, tp[1] % flow.dead_letter_partitions)] if flow.dead_letters else []
 
     def _portion(self, tp: TopicPartition, stop: int, ends: Mapping[TopicPartition, int]) -> Portion:
         """What is read of a partition next, and what its task has to know."""
@@ -321,8 +323,10 @@ class Republisher(FlowRun):
         """Note what the batch is before anything of it is published: see `sqe_chain.protocol.begun`."""
         promised = {} if taking is None else taking.watermarks
         tps = [(portion.read.topic, portion.read.partition) for portion in portions]
-        for tp, portion in zip(tps, portions, strict=True):
-            self._inputs[tp].begun = BegunBatch(portion.read.stop, decision.clock_ms, promised, self._ends)
+        for tp, portion, ends in zip(tps, portions, shares(self._ends, len(tps)), strict=True):
+            # The end of its own dead-letter records too: whether there are any has to be known of each input by itself.
+            known = ends | {to: self._ends[to] for to in self._letters(tp) if to in self._ends}
+            self._inputs[tp].begun = BegunBatch(portion.read.stop, decision.clock_ms, promised, known)
         self._commit(tps)
         self.env.commits.settle()
 
@@ -337,7 +341,8 @@ class Republisher(FlowRun):
         begun = {tp: known.begun for tp, known in self._inputs.items() if known.begun is not None}
         if not begun:
             return
-        portions = [self._portion(tp, batch.until, batch.ends) for tp, batch in begun.items()]
+        ends = noted_ends(begun.values())
+        portions = [self._portion(tp, batch.until, ends) for tp, batch in begun.items()]
         redo = BegunBatches(env, Sections.of(self._skip_limit, self._skipped()), infos, portions, begun)
         report = env.retry.call("publish", partial(inputs.publish, env.flow, env.ports.log, redo.run))
         env.emit(Published(outputs=report.outputs))

@@ -11,7 +11,9 @@ from sqe_chain.envelope.message import republish
 from sqe_chain.errors import DeadLettersLost, PlanMismatch, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import PoisonPolicy
+from sqe_chain.plans.inputs import parse_metadata
 from sqe_chain.plans.settings import Settings
+from sqe_chain.protocol.begun import BegunBatch
 from sqe_chain.task.dead_letters import parse_dead_letter
 from sqe_chain.testing import Rehearsal
 
@@ -238,3 +240,32 @@ def test_a_redo_by_another_policy_skips_what_was_skipped(poison: PoisonPolicy) -
     with_policy(code, poison)
     code.run.run_until_caught_up()
     assert code.good()[-2:] == [1, 3]
+
+
+@pytest.mark.parametrize("inputs", [1, 3])
+@pytest.mark.parametrize("published", [1, 4, 8])
+def test_what_receivers_have_is_compared_in_every_output_partition(inputs: int, published: int) -> None:
+    # The notes of a batch share out where its output partitions ended.
+    made, factor = Flow("shared", poison="dead_letter"), [1]
+    made.source("raw", int, raw=True).map(lambda number: number * factor[0]).to("good", key=str, partitions=8)
+    run = Rehearsal(made, partitions={"raw": inputs})
+    for number in range(1, 10):
+        run.feed("raw", number, partition=number % inputs)
+    run.crash_at_call(published, method="publish")
+    run.run_until_crash()
+    notes = [parse_metadata(commit)["begun"] for commit in run.commits().values()]
+    shared = [BegunBatch.from_json(note).ends for note in notes if isinstance(note, dict)]
+    assert len(shared) == inputs
+    of_good = [tp for ends in shared for tp in ends or {} if tp[0] == "good"]
+    assert sorted(of_good) == [("good", partition) for partition in range(8)]
+    factor[0] = 10
+    with pytest.raises(PlanMismatch, match=r"--accept-changed-batch"):
+        run.start()
+    factor[0] = 1
+    run.run_until_caught_up()
+
+
+def test_a_note_without_ends_is_not_one_whose_share_is_empty() -> None:
+    for ends in (None, {}, {("good", 3): 7}):
+        note = BegunBatch(5, 1_000, {}, ends)
+        assert BegunBatch.from_json(note.to_json()) == note
