@@ -120,7 +120,7 @@ def superseded_from(links: Sequence[Link], known: Known) -> bytes | None:
     topic_id, partition = links[0].topic_id, links[0].partition
     places = [
         place
-        for link in links[_last_settled(links) :]
+        for link in links[last_settled(links) :]
         for family, number in [family_of(link.output)]
         for revision in known.get(family, ())
         if revision.number > number and (place := revision.begins(topic_id, partition)) is not None
@@ -136,14 +136,15 @@ def superseded(links: Sequence[Link], known: Known) -> bool:
 
 def newer_than_known(links: Sequence[Link], known: Known) -> tuple[str, int] | None:
     """The family and number of the first link whose revision is newer than all known ones; None: there is none."""
-    for link in links[_last_settled(links) :]:
+    for link in links[last_settled(links) :]:
         family, number = family_of(link.output)
         if number > max((own.number for own in known.get(family, ())), default=FIRST):
             return family, number
     return None
 
 
-def _last_settled(links: Sequence[Link]) -> int:
+def last_settled(links: Sequence[Link]) -> int:
+    """The index of the first link whose revision counts: what lies before the last link of a state partition is settled by its flow."""
     return max((index for index, link in enumerate(links) if link.shard is not None), default=0)
 
 

@@ -117,6 +117,41 @@ class Filtered(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class NewerRevision(Event):
+    """An output upstream has a revision that the flow does not follow. Its messages are ignored; `sqe-chain rebuild` takes them up.
+
+    Attributes:
+        output: its name, "flow/output".
+        revision: the highest number that was met.
+        follows: the number that counts for the flow.
+    """
+
+    name: ClassVar[str] = "newer_revision"
+    warns: ClassVar[bool] = True
+
+    output: str
+    revision: int
+    follows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored(Event):
+    """Messages of a batch had no effect, because of revisions of outputs upstream.
+
+    Attributes:
+        plan: number of its plan.
+        superseded: a newer revision counts for their roots.
+        newer: of revisions that the flow does not follow.
+    """
+
+    name: ClassVar[str] = "ignored"
+
+    plan: int
+    superseded: int
+    newer: int
+
+
+@dataclass(frozen=True, slots=True)
 class WindowsClosed(Event):
     """All windows were closed at the end of a finite input (`--close-windows`), or again where that had been done.
 

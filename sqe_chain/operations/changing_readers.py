@@ -27,6 +27,7 @@ from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.layout import Layout, StageLayout
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.planning import birth_plan
+from sqe_chain.plans.revisions import Revisions
 from sqe_chain.ports import Home, TopicInfo, TopicPartition
 from sqe_chain.ports.readers import ALL, Partitions, scope_of, union_of
 from sqe_chain.protocol.with_plans import StagedService
@@ -283,7 +284,9 @@ def first_plan(
         marks=plan.marks | {tp: before.marks[tp] for tp, (before, _) in own.items()},
     )
     frontier = _least([EventTime.of(before).frontier for before in known])
-    return first.with_sections(EventTime(times, frontier)).with_id()
+    # All readers have the same: one that begins apart follows the first revision of everything.
+    revisions = Revisions.of(max(known, key=lambda before: before.number))
+    return first.with_sections(EventTime(times, frontier), revisions).with_id()
 
 
 def _least(frontiers: Sequence[Frontier | None]) -> Frontier | None:

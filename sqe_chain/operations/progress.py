@@ -17,6 +17,7 @@ from sqe_chain.plans.first_stage import Begun
 from sqe_chain.plans.inputs import parse_metadata
 from sqe_chain.plans.layout import Layout
 from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.revisions import Revisions
 from sqe_chain.plans.stored_plans import never_run, read_plan
 from sqe_chain.ports import Commit, Home, TopicInfo, TopicPartition
 
@@ -39,6 +40,7 @@ class FlowProgress:
         recreated: topics that were created again after a part of them had been counted, which cannot be counted again.
         lanes: since when it publishes on its present lanes, if that is known.
         begun: what it had read before its first stage.
+        revisions: which of its inputs it follows.
     """
 
     number: int
@@ -55,6 +57,7 @@ class FlowProgress:
     recreated: frozenset[str] = frozenset()
     lanes: Lanes = field(default_factory=Lanes)
     begun: Begun = field(default_factory=Begun)
+    revisions: Revisions = field(default_factory=Revisions)
 
     @property
     def still_to_publish(self) -> Rebuilding:
@@ -125,6 +128,7 @@ def find_progress(
         recreated=recreated_since(last, infos) | {*last.layout.gone},
         lanes=known_lanes(name, last),
         begun=Begun.of(last),
+        revisions=Revisions.of(last),
     )
 
 

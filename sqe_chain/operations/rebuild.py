@@ -39,8 +39,10 @@ from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Engine, Environment, Refold
 from sqe_chain.plans.events import CLAIM, RECOVER, SEAL
 from sqe_chain.plans.failed_logs import failed_logs
+from sqe_chain.plans.finding_revisions import find_revisions
 from sqe_chain.plans.layout import moved_outputs
 from sqe_chain.plans.plan import Plan, encoded_sections
+from sqe_chain.plans.revisions import Revisions
 from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.ports import Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol.claim import beat, check_has_run, check_not_superseded, check_stores, claim, release
@@ -104,14 +106,14 @@ class Rebuild:
         try:
             infos = inputs.describe(env.flow, env.log)  # again: until the claim another run may have read on
             progress = find_progress(env, home, infos, inputs.group_commits(env.flow, env.log, infos))
-            spec, rebuilding, closes, lanes = self._spec(progress, infos)
+            spec, rebuilding, closes, lanes, revisions = self._spec(progress, infos)
             if progress.layout is not None:
                 repair_locations(env, progress.layout, mine.epoch, progress.number)
             current = set(progress.layout.stored_in().values()) if progress.layout else set[str]()
             attempts = Attempts(env, mine)
             attempts.close(current)  # otherwise they could be resumed once the flow has left them
             if self.resume:
-                name = self._to_resume(attempts, current, rebuilding, closes, lanes)
+                name = self._to_resume(attempts, current, rebuilding, closes, lanes, revisions)
             else:
                 # Without a layout it is not known whether the states there are the flow's own.
                 if progress.layout is not None:
@@ -143,7 +145,7 @@ class Rebuild:
 
     def _spec(
         self, progress: FlowProgress, infos: Mapping[str, TopicInfo]
-    ) -> tuple[Refold, Rebuilding, Closes, Lanes]:
+    ) -> tuple[Refold, Rebuilding, Closes, Lanes, Revisions]:
         flow = self.env.flow
         self._check_recreated(progress.recreated)
         tps = inputs.partitions_of(infos[topic] for topic in flow.input_topics)
@@ -184,10 +186,49 @@ class Rebuild:
         parking = replace(
             progress.parking, skipped=find_skipped(self.env, failed_logs(self.env)), disordered=False
         )
-        sections = encoded_sections(rebuilding, closes, parking, lanes, progress.begun)
+        revisions, starts = self._revisions(progress, infos)
+        until = {tp: max(offset, starts.get(tp, 0)) for tp, offset in until.items()}
+        sections = encoded_sections(rebuilding, closes, parking, lanes, progress.begun, revisions)
         outputs = progress.layout.outputs if progress.layout else {}
-        spec = Refold(rebuilding.attempt, progress.starts, until, sections, outputs)
-        return spec, rebuilding, closes, lanes
+        spec = Refold(rebuilding.attempt, starts, until, sections, outputs)
+        return spec, rebuilding, closes, lanes, revisions
+
+    def _revisions(
+        self, progress: FlowProgress, infos: Mapping[str, TopicInfo]
+    ) -> tuple[Revisions, dict[TopicPartition, int]]:
+        """The newest revisions, and where the partitions begin: later than before, if these have replaced all that is gone.
+
+        Raises:
+            UnknownRevision: it is not known where one begins.
+            ConfigurationError: the flow has published, and would publish something else under the same names.
+        """
+        env, starts = self.env, dict(progress.starts)
+        met = [own.topic for own in progress.revisions.newer.values()]
+        upstream = find_revisions(env.flow, env.log, infos, met)
+        newest = Revisions.of_records(upstream.records)
+        newest = replace(
+            newest,
+            known={**progress.revisions.known, **newest.known},
+            topics={**progress.revisions.topics, **newest.topics},
+        )
+        for (topic, partition), bound in env.log.bounds(inputs.input_partitions(env.flow, infos)).items():
+            begin, tp = bound.begin, (topic, partition)
+            if begin > starts.get(tp, 0) and upstream.begins_late(tp, begin):
+                starts[tp] = begin
+        if newest.known != progress.revisions.known:
+            self._check_own_outputs(progress)
+            env.say([f"follows {', '.join(newest.texts())} from now on"])
+        return newest, starts
+
+    def _check_own_outputs(self, progress: FlowProgress) -> None:
+        """Check that a flow that will count something else has published nothing of what it counted before."""
+        published = sorted(progress.layout.outputs) if progress.layout else []
+        if self.env.flow.outputs and published:
+            name = f"{self.env.flow.name}/{published[0]}"
+            raise ConfigurationError(
+                f"flow {self.env.flow.name!r}: {name} has published, and after this rebuild, which follows newer revisions of the inputs, "
+                "it would publish something else under the same name. Expected a flow without outputs. Give the flow another name"
+            )
 
     def _lanes(self, until: Offsets, progress: FlowProgress) -> Lanes:
         """Since when the flow publishes on its lanes, once it is as it is declared now."""
@@ -264,7 +305,13 @@ class Rebuild:
         return replace(env, flow=flow, engine=self.engine(flow), settings=settings, role=role)
 
     def _to_resume(
-        self, attempts: Attempts, current: set[str], spec: Rebuilding, closes: Closes, lanes: Lanes
+        self,
+        attempts: Attempts,
+        current: set[str],
+        spec: Rebuilding,
+        closes: Closes,
+        lanes: Lanes,
+        revisions: Revisions,
     ) -> str:
         """The name of the interrupted attempt, if it would end where this one has to end."""
         name = self.env.flow.name
@@ -290,6 +337,8 @@ class Rebuild:
             why = "began with other closings of windows"
         elif Lanes.of(attempt.plan) != lanes:
             why = "began with outputs on other lanes"
+        elif Revisions.of(attempt.plan).known != revisions.known:
+            why = "began with other revisions of the inputs"
         if why:
             raise ConfigurationError(
                 f"flow {name!r}: the interrupted attempt {why}. Expected the same rebuild. Start without --resume"

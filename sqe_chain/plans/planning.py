@@ -13,6 +13,7 @@ from sqe_chain.plans.environment import Refold
 from sqe_chain.plans.first_stage import Begun
 from sqe_chain.plans.layout import Layout, Marks, layout_of
 from sqe_chain.plans.plan import Plan, PlannedRange, encoded_sections
+from sqe_chain.plans.revisions import Revisions
 from sqe_chain.ports import TopicInfo, TopicPartition
 from sqe_chain.task.states import Claim
 
@@ -30,6 +31,7 @@ def birth_plan(
     starts: Mapping[TopicPartition, tuple[int, bool]],
     refold: Refold | None = None,
     known: Mapping[TopicPartition, PartitionMarks] = NO_MARKS,
+    revisions: Revisions | None = None,
 ) -> Plan:
     """The birth plan: the layout, and where each partition begins. Number 0, unless the flow is folded again.
 
@@ -41,6 +43,7 @@ def birth_plan(
         starts: of each input partition: first offset, and whether it lies in the middle of the log.
         refold: what is folded again: the plan continues the flow's numbers.
         known: marks of partitions that were begun.
+        revisions: those that the flow follows; None: the first one of everything.
     """
     ranges, fresh = [], dict[TopicPartition, PartitionMarks]()
     for (topic, partition), (offset, middle) in sorted(starts.items()):
@@ -49,7 +52,7 @@ def birth_plan(
         fresh[topic, partition] = inputs.new_marks(info, partition, entered_in_middle=middle)
     number = refold.number if refold else 0
     layout = layout_of(flow, infos, number).with_starts(starts)
-    sections = refold.sections if refold else encoded_sections(Begun(known))
+    sections = refold.sections if refold else encoded_sections(Begun(known), revisions or Revisions())
     plan = Plan(number, "", "", claim, clock_ms, layout, tuple(ranges), fresh, sections=sections, placed=True)
     plan = replace(plan, marks={tp: Begun.of(plan).marks.get(tp, marks) for tp, marks in fresh.items()})
     if refold is not None:

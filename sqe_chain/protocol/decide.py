@@ -35,6 +35,7 @@ from sqe_chain.plans.layout import Marks
 from sqe_chain.plans.look import Look, Offsets
 from sqe_chain.plans.plan import Plan, PlannedRange, Section
 from sqe_chain.plans.planning import plan_after
+from sqe_chain.plans.revisions import Revisions
 from sqe_chain.task.digest import CURRENT, VERSION
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import Behind, PartitionEnd, Report, Sections
@@ -152,6 +153,7 @@ def given_to_tasks(env: Environment, before: Plan, decision: BatchDecision) -> S
         given_of_parked(before, decision) if decision.releasing or _parks(env, before) else None,
         taking(flow, before, decision) if flow.timed or EventTime.name in known else None,
         decision.ticks,
+        Revisions.of(before).for_tasks() if Revisions.name in known else None,
     )
 
 
@@ -179,6 +181,8 @@ def sections_after(
         yield event_time_after(flow, last, decision, report, env.settings.idle_ms)
     if flow.ticking or Timers.name in known:
         yield Timers.of(last).after(decision.ticks, report)
+    if any(end.newer for end in report.ends):
+        yield Revisions.of(last).noting(report.ends)
 
 
 def _parks(env: Environment, last: Plan) -> bool:

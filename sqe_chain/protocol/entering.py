@@ -15,10 +15,12 @@ from sqe_chain.features.timing import lost_waiting
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans import inputs, same_inputs
 from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.finding_revisions import find_revisions
 from sqe_chain.plans.inputs import parse_metadata
 from sqe_chain.plans.layout import layout_of
 from sqe_chain.plans.plan import Plan, Section
 from sqe_chain.plans.planning import birth_plan, layout_plan
+from sqe_chain.plans.revisions import Revisions
 from sqe_chain.ports import TopicInfo
 from sqe_chain.protocol.committed import check_first_stage, enter, take_over, tell_entered
 from sqe_chain.protocol.finish import OwnedFlow
@@ -46,7 +48,21 @@ def first_plan(env: Environment, claim: Claim, infos: Infos) -> Plan:
             inputs.check_bounds(tp, offset, bounds[tp])
     else:
         starts = inputs.first_offsets(env.flow, bounds, env.settings.start)
-    return birth_plan(env.flow, claim, env.clock.now_ms(), infos, starts, refold)
+    newest = None if refold is not None else newest_revisions(env, infos)
+    return birth_plan(env.flow, claim, env.clock.now_ms(), infos, starts, refold, revisions=newest)
+
+
+def newest_revisions(env: Environment, infos: Infos) -> Revisions:
+    """The revisions that a flow follows which begins now.
+
+    One of several readers follows the first one of everything: all of them must follow the same, whenever they begin.
+
+    Raises:
+        UnknownRevision: a record of one cannot be understood.
+    """
+    if not env.flow.stages or env.flow.partitions is not None:
+        return Revisions()
+    return Revisions.of_records(find_revisions(env.flow, env.log, infos).records)
 
 
 def _plan_of_republisher(env: Environment, claim: Claim, infos: Infos) -> Plan:
@@ -61,7 +77,15 @@ def _plan_of_republisher(env: Environment, claim: Claim, infos: Infos) -> Plan:
     tell_entered(env, entered, infos)
     starts = {tp: (entering.offset, entering.offset > 0) for tp, entering in entered.inputs.items()}
     marks = {tp: entering.marks for tp, entering in entered.inputs.items()}
-    return birth_plan(env.flow, claim, env.clock.now_ms(), infos, starts, known=marks)
+    return birth_plan(
+        env.flow,
+        claim,
+        env.clock.now_ms(),
+        infos,
+        starts,
+        known=marks,
+        revisions=newest_revisions(env, infos),
+    )
 
 
 def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:

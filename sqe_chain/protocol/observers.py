@@ -8,6 +8,7 @@ from sqe_chain.features.file_inputs import FileReports
 from sqe_chain.features.observing import BatchObserver
 from sqe_chain.features.parking import ParkingReports
 from sqe_chain.features.reporting import Dropping
+from sqe_chain.features.revising import RevisionReports
 from sqe_chain.features.waiting import HoldingReports
 from sqe_chain.plans.environment import Environment
 
@@ -26,6 +27,7 @@ def observers_of(env: Environment) -> tuple[BatchObserver, ...]:
         observers.append(HoldingReports(env))
     if flow.stages:
         observers.append(Dropping(env))
+        observers.append(RevisionReports(env))
     if flow.dead_letters and env.role.refold is None:
         observers.append(DeadLetterCommits(env))
     return tuple(observers)

@@ -18,6 +18,11 @@ _COUNTERS: Final = {
     "records": ("inputs", "Messages read"),
     "replays": ("replays", "Messages read that were replays and ignored"),
     "excluded": ("excluded", "Messages skipped by the poison policy"),
+    "superseded": (
+        "superseded",
+        "Messages ignored because a newer revision of an output upstream counts for their roots",
+    ),
+    "newer": ("newer", "Messages ignored because they are of revisions that the flow does not follow"),
     "outputs": ("outputs", "Messages published"),
     "batches": ("batches", "Batches committed"),
     "store_rows": ("rows", "States written"),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from sqe_chain.features.events import Filtered, TableFlushed
+from sqe_chain.features.events import Filtered, Ignored, NewerRevision, TableFlushed
 from sqe_chain.plans.events import (
     STEPS,
     CaughtUp,
@@ -69,6 +69,9 @@ class Statistics(Observer):
         replays: of these, replays ignored.
         excluded: of these, skipped by the poison policy.
         filtered: (stage, reason) -> messages that filters dropped or reported.
+        superseded: messages ignored because a newer revision of an output upstream counts for their roots.
+        newer: messages ignored because they are of revisions that the flow does not follow.
+        behind: output upstream -> the newest revision that was met and is not followed.
         waits: waits for a broker or store that was unavailable.
         batch_ms: how long the last batch took, in milliseconds.
         batch_times: how long each batch took.
@@ -95,6 +98,9 @@ class Statistics(Observer):
     excluded: int = 0
     outputs: int = 0
     filtered: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    superseded: int = 0
+    newer: int = 0
+    behind: dict[str, int] = field(default_factory=dict)
     rows: int = 0
     waits: int = 0
     batches: int = 0
@@ -140,6 +146,9 @@ class Statistics(Observer):
                 for name, count in event.counts.items():
                     stage, _, reason = name.rpartition("/")
                     self.filtered[stage, reason] += count
+            case Ignored():
+                self.superseded += event.superseded
+                self.newer += event.newer
             case TableFlushed():
                 self.flushed.update({(event.table, tp): offset for tp, offset in event.offsets.items()})
             case _:
@@ -157,6 +166,9 @@ class Statistics(Observer):
                 self.doing = "standby: another run holds the flow"
             case Notice():
                 self.notice = event.text
+            case NewerRevision():
+                self.behind[event.output] = event.revision
+                self.notice = f"revision {event.revision} of {event.output} is ignored, the flow follows {event.follows}: sqe-chain rebuild"
 
     def rate(self) -> float:
         """Inputs per second, the mean of the last seconds."""

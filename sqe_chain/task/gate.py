@@ -28,6 +28,7 @@ from sqe_chain.chain import root_position, stored_epoch
 from sqe_chain.envelope.carrier import find_head, is_chained
 from sqe_chain.envelope.head import MAX_TIMESTAMP_MS
 from sqe_chain.envelope.message import EnvelopeHead, parse_chain
+from sqe_chain.envelope.revisions import family_of
 from sqe_chain.errors import EnvelopeError, PoisonError
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.event_time import event_ms
@@ -440,8 +441,9 @@ class SourceTimes:
 def writer_of(head: EnvelopeHead) -> tuple[str, tuple[Hop, ...]]:
     """The name of the writer of a republished message, and the republishers that it has passed."""
     links = parse_chain(head.chain).links
-    # A republished state has a name of its own at the end of the output's; it is the same writer.
-    name = "/".join(links[-1].output.split("/")[:2])
+    # A released or republished state has a name of its own at the end of the output's, a revision its number. The writer is the
+    # same. A second one would hold event time up without end, because the first one writes no more.
+    name, _ = family_of(links[-1].output)
     return name, tuple((link.output.partition("/")[0], link.topic) for link in links)
 
 

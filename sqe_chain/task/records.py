@@ -346,7 +346,7 @@ class Deciding:
             fresh = self._released or self.marks.accept_raw(offset, epoch)
         else:
             try:
-                head = find_head(value, headers)
+                head = records.heads.get(number) or find_head(value, headers)
                 fresh = self._released or self.marks.accept(head, offset, epoch)
             except EnvelopeError as error:
                 self._unreadable(records, number, epoch, error)

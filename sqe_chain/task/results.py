@@ -15,6 +15,7 @@ from sqe_chain.task.digest import Digests, add_digests, dead_letters_digests, ou
 from sqe_chain.task.event_times import EventTimes, Taking
 from sqe_chain.task.exclusion import Exclusion, record_crc
 from sqe_chain.task.parking import ParkedRecord, Releasing
+from sqe_chain.task.revised import Newer
 from sqe_chain.task.roots import Closing, Ticks
 from sqe_chain.task.shuffling import ShuffledUnits
 from sqe_chain.task.states import Transition
@@ -55,7 +56,7 @@ class Job:
         candidates: topic, partition and offset of the inputs that are retried alone; empty: exclusions are skipped at once.
         with_care: folds are taken back for an input that fails, which is slow. Without it, the first input that fails
             ends the attempt.
-        sections: what tasks get for features, by its class: `Taking`, `Ticks`, `Closing`, `SkipLimit`, `Behind`, `ParkedKeys`, `Releasing`.
+        sections: what tasks get for features, by its class: `Taking`, `Ticks`, `Closing`, `SkipLimit`, `Behind`, `ParkedKeys`, `Releasing`, `Followed`.
     """
 
     transition: Transition
@@ -145,6 +146,8 @@ class PartitionEnd:
         parked: records that wait from now on.
         late: whether any input was taken late; see `sqe_chain.task.gate.Gate.are_late`.
         failed: dead-letter records.
+        superseded: records without effect, because a newer revision counts for their roots; they are not among `records`.
+        newer: the same of revisions that the flow does not follow.
     """
 
     topic: str
@@ -161,6 +164,8 @@ class PartitionEnd:
     parked: list[ParkedRecord] = field(default_factory=list)
     late: bool = False
     failed: int = 0
+    superseded: int = 0
+    newer: Counter[Newer] = field(default_factory=Counter)
 
     def see(self, messages: Sequence[Message], size: int) -> None:
         """Note a block that was read, whether its records are taken or wait."""

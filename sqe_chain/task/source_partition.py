@@ -30,6 +30,7 @@ from sqe_chain.task.parking import Discarded, Following, ParkedKeys, ParkedRecor
 from sqe_chain.task.poison import Judged, exclusion_of
 from sqe_chain.task.records import Deciding, Records
 from sqe_chain.task.results import Job, PartitionEnd, Portion
+from sqe_chain.task.revised import Followed, Ignoring
 from sqe_chain.task.shuffling import Shuffle, ShuffledUnits
 from sqe_chain.task.target import RECORD_OVERHEAD, headers_size
 
@@ -108,6 +109,12 @@ class SourcePartition:
             retried_alone=bool(job.candidates),
             released=bool(portion.parked),
         )
+        # A flow without stages passes on all revisions: what of them counts, is for the next flow with stages to know.
+        self._ignoring: Ignoring | None = None
+        if flow.stages and not self.node.raw:
+            followed = job.sections.find(Followed) or Followed()
+            since = read.start if portion.since is None else portion.since
+            self._ignoring = Ignoring(read.topic, followed.known, marks, since)
         # In a release nothing waits from before: it processes the very records that did.
         waiting = ParkedKeys() if portion.parked else job.sections.find(ParkedKeys)
         own, parks = (read.topic, read.partition), flow.poison == "park"
@@ -119,7 +126,7 @@ class SourcePartition:
 
     def due(self, messages: Iterable[Sequence[Message]]) -> Iterator[Records]:
         """What the batch takes of its range, block by block; see `sqe_chain.task.gate`."""
-        blocks = map(self._seen, filter(None, messages))
+        blocks = filter(_has_records, map(self._seen, filter(None, messages)))
         if self._gate is None:
             return blocks
         if self._times is None:
@@ -154,7 +161,7 @@ class SourcePartition:
         records = self._deciding.records_of(block)
         if not self._portion.parked:
             self._end.see(block, records.size)
-        return records
+        return records if self._ignoring is None else self._ignoring.drop(records, self._deciding)
 
     def _given_times(self, records: Records) -> dict[int, int] | None:
         """The times that the source's function gives, before it is known whether the gate lets these records pass.
@@ -240,6 +247,8 @@ class SourcePartition:
         if self._collector.made:
             raise AssertionError(f"{self.tp}: outputs were left behind. Expected all of them to be gathered")
         self._end.marks = self.marks.copy()
+        if self._ignoring is not None:
+            self._end.superseded, self._end.newer = self._ignoring.superseded, self._ignoring.newer
         if self._times is not None:
             self._end.times, self._end.late = self._times.times, self._times.late
         return self._end
@@ -409,3 +418,7 @@ class SourcePartition:
                 f"headers that explain it, topic {topic!r} accepts {limit} (max.message.bytes). Raise that"
             )
         self.letters.append(letter)
+
+
+def _has_records(records: Records) -> bool:
+    return bool(records.messages)

@@ -13,6 +13,7 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.envelope.marks import MarksRecord, PartitionMarks
+from sqe_chain.envelope.revisions import Revision
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.features.announcing import Announcing
 from sqe_chain.features.closing import Closes
@@ -28,6 +29,7 @@ from sqe_chain.plans.first_stage import Begun
 from sqe_chain.plans.inputs import decode_marks, parse_metadata
 from sqe_chain.plans.layout import Layout, StageLayout
 from sqe_chain.plans.plan import Plan, PlannedRange, Section
+from sqe_chain.plans.revisions import Revisions, Unfollowed
 from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.ports import Commit
 from sqe_chain.task.event_times import EventTimes, Frontier
@@ -133,6 +135,14 @@ SECTIONS: list[tuple[Section, str]] = [
         '{"begun":{"t/0":{"entered_in_middle":false,"lanes":[],"partition":0,"roots":[],"topic":"t","topic_id":"01","undecodable_offset":-1}}}',
     ),
     (Timers(5, {("s", 1): 7}), '{"timers":[5,{"s/1":7}]}'),
+    (
+        Revisions(
+            {"up/out": (Revision(2, {b"\1": {0: (1, 7)}}), Revision(3))},
+            {b"\1": "raw"},
+            {"up/out": Unfollowed(4, "t")},
+        ),
+        '{"revisions":{"follows":{"up/out":[{"revision":2,"since":[{"from":{"0":[1,7]},"id":"01","topic":"raw"}]},{"revision":3,"since":null}]},"newer":{"up/out":[4,"t"]}}}',
+    ),
     (
         Parking(discarded=(("t", "00", 0, 3), ("t", "00", 0, 5)), counted=(("t", "00", 1, 7),)),
         '{"parked":{"counted":[["t","00",1,[7]]],"discarded":[["t","00",0,[3,5]]]}}',
