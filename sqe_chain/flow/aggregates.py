@@ -10,6 +10,7 @@ from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import caller_line, declared_if
 from sqe_chain.flow.declared_aggregates import Aggregation
 from sqe_chain.flow.declared_stage import Folding, FoldingStage
+from sqe_chain.flow.event_time import refuse_times
 from sqe_chain.flow.functions import UserFunction
 from sqe_chain.flow.kinds import kind_named
 from sqe_chain.flow.part import StreamPart
@@ -183,6 +184,8 @@ class AggregateSteps(StreamPart[Value]):
                 follow `changes()`.
         """
         where = caller_line()
+        if not isinstance(aggregates.get("time"), Aggregation):
+            refuse_times(aggregates.get("time"), f"{where}: stage {name!r}", "timers and expiry go")
         timed = {"expire_after_ms": expire_after_ms, "heartbeat": heartbeat, "guard": guard}
         placed: dict[str, Any] = {"store": store, "buckets": buckets, "view": view}
         parts = FoldingStage(name, "aggregate", where, "many", self._value_type()).folding(

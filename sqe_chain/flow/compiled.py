@@ -64,6 +64,9 @@ class CompiledFlow:
         declared_topic: topic -> the topic as it is declared: of a file the name of its source.
         gated: the input topics, and the names of sources of files, whose inputs are taken in the order of their times. They reach
             a stage that compares times of several inputs. One input partition alone has an order already.
+        one_time: index of a source -> name of a stage by time that takes its values at the times of their inputs. Then each input
+            must have one time.
+        own_times: indexes of the sources whose values all have times of their own in stages by time.
         by_time: whether any stage takes its records in the order of their times.
         timed: whether event time is followed in the inputs: for such stages, or for those who read what the flow writes.
         dead_letters: whether it publishes dead-letter records.
@@ -110,6 +113,8 @@ class CompiledFlow:
     operators: dict[tuple[int, str, frozenset[int]], Any] = field(init=False, repr=False)
     declared_topic: Kept[str, str] = field(init=False, repr=False)
     gated: frozenset[str] = field(init=False, repr=False)
+    one_time: dict[int, str] = field(init=False, repr=False)
+    own_times: frozenset[int] = field(init=False, repr=False)
     by_time: bool = field(init=False, repr=False)
     timed: bool = field(init=False, repr=False)
     dead_letters: bool = field(init=False, repr=False)
@@ -134,6 +139,7 @@ class CompiledFlow:
         gated = frozenset[str]().union(
             *(known["topics_before"][stage.index] for stage in stages if takes_times(stage))
         )
+        one_time, own_times = _taken_times(sources, known["children"])
         depth = max((known["depths"][stage.index] for stage in stages), default=0)
         traits = [stage.traits for stage in stages]
         known |= {
@@ -156,6 +162,8 @@ class CompiledFlow:
                 lambda topic: next((source.name for source in files if source.has(topic)), topic)
             ),
             "gated": gated,
+            "one_time": one_time,
+            "own_times": own_times,
             "by_time": bool(gated),
             "timed": bool(gated or outputs),
             "dead_letters": self.poison == "dead_letter",
@@ -308,6 +316,27 @@ def _connections(nodes: tuple[Node, ...]) -> dict[str, object]:
         "depths": tuple(depths),
         "topics_before": tuple(topics),
     }
+
+
+def _taken_times(
+    sources: Sequence[SourceNode], children: Sequence[Sequence[Node]]
+) -> tuple[dict[int, str], frozenset[int]]:
+    """See `CompiledFlow.one_time` and `own_times`. What windows give is another value, with the time at which they end."""
+    one_time, own_times = dict[int, str](), set[int]()
+    for source in sources:
+        pending: list[Node] = [source]
+        while pending:
+            node = pending.pop()
+            for child in children[node.index]:
+                if isinstance(child, StageNode) and takes_times(child):
+                    own = child.traits.own_times
+                    if own is not None and child.parents.index(node.index) in own.inputs:
+                        own_times.add(source.index)
+                    else:
+                        one_time.setdefault(source.index, child.name)
+                if not (isinstance(child, StageNode) and child.traits.windowed):
+                    pending.append(child)
+    return one_time, frozenset(own_times.difference(one_time))
 
 
 def _paths(nodes: Sequence[Node]) -> dict[str, str]:

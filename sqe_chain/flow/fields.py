@@ -74,19 +74,29 @@ def key_of_field(python_type: type | None, path: str) -> UserFunction:
     Raises:
         FlowError: the type has no such field, or one that is neither text nor bytes.
     """
-    text, of = read_field(python_type, path)
+    of = read_field(python_type, path).of
     if of is not None and not issubclass(of, str | bytes):
         raise FlowError(f"key={path!r} is of type {of.__name__}, and keys are str or bytes: give a function")
+    return value_of_field(python_type, path)
+
+
+def value_of_field(python_type: type | None, path: str) -> UserFunction:
+    """The function that gives a field.
+
+    Raises:
+        FlowError: the type has no such field.
+    """
+    text, _ = read_field(python_type, path)
     if text == f"value.{path}":
         return attrgetter(path)
     source = (
-        "def key(value):\n"
+        "def field(value):\n"
         "    try:\n"
         f"        return {text}\n"
         "    except (AttributeError, KeyError, TypeError):\n"
         f"        return walk(value, {path!r})  # raises what tells more\n"
     )
-    made: UserFunction = compiled(f"key of field {path}", source, "key", {"step": step, "walk": walk})
+    made: UserFunction = compiled(f"field {path}", source, "field", {"step": step, "walk": walk})
     return made
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, Unpack
 
 from sqe_chain.flow.declaration import caller_line, check_choice, check_duration, declared, declared_if
+from sqe_chain.flow.event_time import declared_time
 from sqe_chain.flow.kinds import kind_of
 from sqe_chain.flow.part import StreamPart
-from sqe_chain.flow.signatures import IdOf, NumberOf, Value
+from sqe_chain.flow.signatures import IdOf, NumberOf, OwnTimeOf, Value
 from sqe_chain.flow.stage_kind import STANDARD
 
 if TYPE_CHECKING:
@@ -20,9 +21,10 @@ LateRecords = Literal["forward", "drop", "stop"]
 """What becomes of a record whose time has passed; "stop": it is poison, so that the flow's policy decides."""
 
 
-class DeduplicateOptions(TypedDict, total=False):
+class DeduplicateOptions(TypedDict, Generic[Value], total=False):
     """The options of `FilterSteps.deduplicate_by_key`."""
 
+    time: OwnTimeOf[Value] | None
     late: LateRecords
     guard: object
     compat: Literal["kip655"] | None
@@ -118,6 +120,7 @@ class FilterSteps(StreamPart[Value]):
         name: str,
         interval_ms: int,
         *,
+        time: OwnTimeOf[Value] | None = None,
         late: LateRecords = "forward",
         guard: object = STANDARD,
         compat: Literal["kip655"] | None = None,
@@ -128,6 +131,7 @@ class FilterSteps(StreamPart[Value]):
         Args:
             name: stage name; permanent.
             interval_ms: milliseconds before and after the first record, both ends included.
+            time: as for `windowed`.
             late: what becomes of records older than stream time less the interval; "stop": each is poison, so that the flow's
                 policy decides.
             guard: a `JumpGuard` of `sqe_chain.stages`, against event times that are too far ahead of the others. "standard": a
@@ -139,7 +143,15 @@ class FilterSteps(StreamPart[Value]):
             FlowError: a name exists, a setting is wrong, or the stage would follow `changes()`.
         """
         return self._deduplicate(
-            name, None, interval_ms, caller_line(), late=late, guard=guard, compat=compat, store=store
+            name,
+            None,
+            interval_ms,
+            caller_line(),
+            time=time,
+            late=late,
+            guard=guard,
+            compat=compat,
+            store=store,
         )
 
     def deduplicate_by_key_value(
@@ -147,7 +159,7 @@ class FilterSteps(StreamPart[Value]):
         name: str,
         id: IdOf[Value],  # noqa: A002 - the KIP's word
         interval_ms: int,
-        **options: Unpack[DeduplicateOptions],
+        **options: Unpack[DeduplicateOptions[Value]],
     ) -> Filter[Value]:
         """Like `deduplicate_by_key`, with its options, for records with the same key and the same id.
 
@@ -165,7 +177,7 @@ class FilterSteps(StreamPart[Value]):
         name: str,
         id: IdOf[Value],  # noqa: A002 - the KIP's word
         interval_ms: int,
-        **options: Unpack[DeduplicateOptions],
+        **options: Unpack[DeduplicateOptions[Value]],
     ) -> Filter[Value]:
         """Like `deduplicate_by_key`, with its options, for records with the same id, whatever their keys.
 
@@ -184,6 +196,7 @@ class FilterSteps(StreamPart[Value]):
         name: str,
         windows: object,
         *,
+        time: OwnTimeOf[Value] | None = None,
         grace_ms: int = 0,
         late: LateRecords = "drop",
         guard: object = STANDARD,
@@ -194,6 +207,7 @@ class FilterSteps(StreamPart[Value]):
         Args:
             name: stage name; permanent.
             windows: `Tumbling`, `Calendar` or `Sessions` of `sqe_chain.stages`.
+            time: as for `windowed`.
             grace_ms: how long after its end a window is still remembered.
             late: what becomes of later records; "stop": each is poison, so that the flow's policy decides.
             guard: as for `deduplicate_by_key`, but it can only drop or stop. "standard": 31 days, and `drop`.
@@ -202,8 +216,10 @@ class FilterSteps(StreamPart[Value]):
         Raises:
             FlowError: a name exists, a setting is wrong, or the stage would follow `changes()`.
         """
-        settings = {"windows": windows, "grace_ms": grace_ms, "late": late, "guard": guard}
-        return self._filter(name, "distinct", caller_line(), store=store, **settings)
+        where = caller_line()
+        own = declared_time(time, self._value_type(), where)
+        settings = {"windows": windows, "time": own, "grace_ms": grace_ms, "late": late, "guard": guard}
+        return self._filter(name, "distinct", where, store=store, **settings)
 
     def _deduplicate(
         self,
@@ -213,9 +229,10 @@ class FilterSteps(StreamPart[Value]):
         where: str,
         *,
         by_id: bool = False,
-        **options: Unpack[DeduplicateOptions],
+        **options: Unpack[DeduplicateOptions[Value]],
     ) -> Filter[Value]:
         settings: dict[str, Any] = {"by_id": by_id, "id": id_of, "interval_ms": interval_ms, **options}
+        settings["time"] = declared_time(options.get("time"), self._value_type(), where)
         return self._filter(name, "deduplicate", where, **settings)
 
     def _filter(

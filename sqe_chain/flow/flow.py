@@ -144,10 +144,10 @@ class Flow(Topology):
             raw: the messages carry no envelope: their own coordinates are the root.
             nulls: what becomes of null values: "decode" passes them to the decoder, "skip" ignores them, "poison" treats
                 them as poison.
-            timestamp: ``value -> time``: the event time of a value. It is milliseconds
+            timestamp: ``value -> time``: the event time of an input. It is milliseconds
                 since 1970, text in ISO 8601, or a datetime, the last two with their time zone. Windows and filters go by it,
-                and outputs keep it. Without it, event time is the record's time, or the envelope's. The values of one
-                collection must have one time.
+                and outputs keep it. Without it, event time is the record's time, or the envelope's. For a value with rows of
+                several times, return the earliest, and give stages `time=` (docs/exploded-times.md).
             no_timestamp: a value for which `timestamp` gives no time is "poison", or keeps the time of its "record". What
                 the function raises is poison.
 

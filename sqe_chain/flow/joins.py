@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Required, TypedDict, Ty
 
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import LateValues, caller_line, check_bool, declared_plain
+from sqe_chain.flow.event_time import declared_time, refuse_times
 from sqe_chain.flow.kinds import kind_named
 from sqe_chain.flow.part import StreamPart
-from sqe_chain.flow.signatures import Made, Value
+from sqe_chain.flow.signatures import Made, OwnTimeOf, Value
 from sqe_chain.flow.stage_kind import STANDARD, StageKind
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class TableJoinOptions(TypedDict, Generic[Other], total=False):
     """What a join with a table may be given besides it."""
 
     deleted: Callable[[Other], bool] | None
+    table_time: OwnTimeOf[Other] | None
     history_ms: int
     late: LateValues
     static: bool
@@ -31,11 +33,13 @@ class TableJoinOptions(TypedDict, Generic[Other], total=False):
     store: str | None
 
 
-class StreamJoinOptions(TypedDict, total=False):
+class StreamJoinOptions(TypedDict, Generic[Value, Other], total=False):
     """What a join of two streams is given besides them."""
 
     before_ms: Required[int]
     after_ms: Required[int]
+    time: OwnTimeOf[Value] | None
+    other_time: OwnTimeOf[Other] | None
     lateness_ms: int
     late: LateValues
     guard: object
@@ -111,6 +115,8 @@ class JoinSteps(StreamPart[Value]):
         *,
         how: How = "inner",
         deleted: Callable[[Any], bool] | None = None,
+        time: None = None,
+        table_time: Any = None,
         history_ms: int = 0,
         late: LateValues = "drop",
         static: bool = False,
@@ -125,6 +131,8 @@ class JoinSteps(StreamPart[Value]):
             combine: ``(value, value of the table) -> output``; None for no output.
             how: "inner": what finds nothing gives nothing. "left": it is combined with None.
             deleted: ``change -> bool``: whether it deletes its key.
+            time: refused: the values of the first stream are joined in the order of their inputs' times.
+            table_time: as `time` of `windowed`, for the changes of the table.
             history_ms: how long older versions are kept, for values and changes of the table that are late.
             late: what becomes of later ones, as for `windowed`.
             static: it is reference data without history: the last value of a key holds, whatever the times. Values wait
@@ -137,6 +145,7 @@ class JoinSteps(StreamPart[Value]):
         """
         where = caller_line()
         check_bool("static", static, where)
+        refuse_times(time, f"{where}: stage {name!r}", "a table join goes")
         kind = kind_named("table-join")(
             combine=declared_plain("combine", combine, 2, where),
             how=how,
@@ -145,6 +154,7 @@ class JoinSteps(StreamPart[Value]):
             late=late,
             static=static,
             guard=guard,
+            table_time=declared_time(table_time, _type_of(table), where, "table_time"),
         )
         return self._joined(name, kind, table, store, where, static=static)
 
@@ -156,7 +166,7 @@ class JoinSteps(StreamPart[Value]):
         combine: Callable[[Value, Other], Made | None],
         *,
         how: Literal["inner"] = "inner",
-        **options: Unpack[StreamJoinOptions],
+        **options: Unpack[StreamJoinOptions[Value, Other]],
     ) -> Filter[Made]: ...
 
     @overload
@@ -167,7 +177,7 @@ class JoinSteps(StreamPart[Value]):
         combine: Callable[[Value, Other | None], Made | None],
         *,
         how: Literal["left"],
-        **options: Unpack[StreamJoinOptions],
+        **options: Unpack[StreamJoinOptions[Value, Other]],
     ) -> Filter[Made]: ...
 
     def join_stream(  # noqa: PLR0913 - a declaration names what it needs
@@ -178,6 +188,8 @@ class JoinSteps(StreamPart[Value]):
         *,
         before_ms: int,
         after_ms: int,
+        time: Any = None,
+        other_time: Any = None,
         how: How = "inner",
         lateness_ms: int = 0,
         late: LateValues = "drop",
@@ -192,6 +204,8 @@ class JoinSteps(StreamPart[Value]):
             combine: ``(value, value of the second stream) -> output``; None for no output.
             before_ms: how much earlier than a value its partner may be.
             after_ms: how much later.
+            time: as for `windowed`, of the values of this stream.
+            other_time: the same for the second stream.
             how: "inner": what finds no partner gives nothing. "left": it is combined with None, when none can come any more.
             lateness_ms: how late values may be.
             late: what becomes of later ones, as for `windowed`.
@@ -210,5 +224,11 @@ class JoinSteps(StreamPart[Value]):
             lateness_ms=lateness_ms,
             late=late,
             guard=guard,
+            time=declared_time(time, self._value_type(), where),
+            other_time=declared_time(other_time, _type_of(other), where, "other_time"),
         )
         return self._joined(name, kind, other, store, where)
+
+
+def _type_of(stream: object) -> type | None:
+    return stream._value_type() if isinstance(stream, StreamPart) else None  # noqa: SLF001 - of the same class

@@ -348,6 +348,7 @@ class OutputNode(KeyedNode):
         encoding: the codec of its payloads, or a class of codecs for payloads of any type; None: that of each value's type.
         carrier: where the chain is carried.
         process_id: of an output with SQE's record keys instead of envelopes; None: envelopes.
+        separate: whether each value has an envelope of its own.
     """
 
     word = "output"
@@ -358,6 +359,7 @@ class OutputNode(KeyedNode):
     encoding: Codec[Any] | type[Codec[Any]] | None = None
     carrier: Carrier = "value"
     process_id: int | None = None
+    separate: bool = False
 
     @property
     def needs(self) -> int:

@@ -12,7 +12,7 @@ from sqe_chain.flow.functions import UserFunction
 from sqe_chain.flow.kinds import check_fit
 from sqe_chain.flow.nodes import ChangesNode, Node, SourceNode, StageNode
 from sqe_chain.flow.signatures import Value
-from sqe_chain.flow.stage_kind import StageKind
+from sqe_chain.flow.stage_kind import OwnTimes, StageKind
 from sqe_chain.ports import ViewKind
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ class StreamPart(Generic[Value]):
         check_choice("view", view, ("json", "hash", None), where)
         if store is not None:
             check_name("store", store, where)
+        if kind.traits.own_times is not None:
+            self._check_own_times(name, kind.traits.own_times, (self.node, *others), where)
         letters, inputs = self.flow.poison == "dead_letter", 1 + len(others)
         check_fit(kind, where, buckets=buckets, view=view, key=key, dead_letters=letters, inputs=inputs)
         return self.flow.add(
@@ -85,6 +87,23 @@ class StreamPart(Generic[Value]):
                 f"{where}: a stage cannot follow changes(): its result would depend on where "
                 "batches end; emit from the fold instead"
             )
+
+    def _check_own_times(self, name: str, own: OwnTimes, streams: Sequence[Node], where: str) -> None:
+        """Refuse values that are all late: older than the records that they come in, where nothing allows for that."""
+        if own.allowed_ms:
+            return
+        known = self.flow.so_far()
+        # After a stage, places are no records'.
+        first = [streams[number].index for number in own.inputs if not known.depths[streams[number].index]]
+        topics = frozenset[str]().union(*(known.topics_before[index] for index in first))
+        for source in known.sources:
+            if source.name in topics and source.raw and source.timestamp is None:
+                setting = f"{own.setting}= (by how much), or " if own.setting else ""
+                raise FlowError(
+                    f"{where}: stage {name!r}: values with times of their own are older than the records of source {source.name!r}. "
+                    f"Expected a time of these inputs that no value comes before. Give {setting}timestamp= at the source (the "
+                    "earliest time of an input)"
+                )
 
     def _follows_changes(self) -> bool:
         node = self.node

@@ -35,6 +35,7 @@ class OutputOptions(TypedDict, total=False):
     carrier: Carrier
     name: str | None
     headers: bool
+    separate: bool
 
 
 class PublishSteps(StreamPart[Value]):
@@ -72,6 +73,7 @@ class PublishSteps(StreamPart[Value]):
         carrier: Carrier = "value",
         name: str | None = None,
         headers: bool = True,
+        separate: bool = False,
     ) -> None:
         """Publish: the values of one input and key become one envelope.
 
@@ -84,6 +86,8 @@ class PublishSteps(StreamPart[Value]):
                 bare payload, for readers without sqe-chain (`sqe_chain.envelope.carrier`), and each payload is a record.
             name: permanent name of the output; by default the topic.
             headers: pass the input's headers on (outputs before any stage only).
+            separate: an envelope for each value, also where one input gives several with one key; permanent. All of them have the time
+                of the input, which is their place in the order of times.
 
         Raises:
             FlowError: a name clash, a loop into the flow's own input, partitions below 1, or an unknown codec.
@@ -99,6 +103,7 @@ class PublishSteps(StreamPart[Value]):
             headers=headers,
             encoding=output_codec(topic, codec, where),
             carrier=carrier,
+            separate=separate,
         )
 
     def to_sqe(
@@ -215,7 +220,8 @@ class PublishSteps(StreamPart[Value]):
         if topic in self.flow.so_far().input_topics:
             raise FlowError(f"{where}: flow {self.flow.name!r} reads {topic!r} itself: that would be a loop")
         check_int("partitions", partitions, 1, MAX_PARTITIONS, where)
-        check_bool("headers", more.get("headers"), where)
+        for what in ("headers", "separate"):
+            check_bool(what, more.get(what, False), where)
         self.flow.add(
             OutputNode,
             where,

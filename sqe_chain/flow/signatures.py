@@ -39,6 +39,7 @@ IdOf = Callable[[Value], Key | None] | Callable[[Value, Context], Key | None]
 NumberOf = Callable[[Value], int | None] | Callable[[Value, Context], int | None]
 Time = int | str | datetime | None
 TimeOf = Callable[[Value], Time] | Callable[[Value, Context], Time]
+OwnTimeOf = str | Callable[[Value], Time] | Callable[[Value, Context], Time]
 Condition = Callable[[Value], bool] | Callable[[Value, Context], bool]
 Fold = Callable[[State, Value], Iterable[Emitted] | None]
 FoldInContext = Callable[[State, Value, Context], Iterable[Emitted] | None]

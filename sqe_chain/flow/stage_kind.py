@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
 from sqe_chain.codecs import Codec
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction, functions_in
@@ -170,6 +170,20 @@ class StageWork(ABC):
         """Pass changed states to the operators after `changes()`; called after `finish`, for kinds with this side."""
 
 
+class OwnTimes(NamedTuple):
+    """The values of a stage that have times of their own (``time=``), apart from the places of their inputs.
+
+    Attributes:
+        inputs: the numbers of their streams: 0 is the first.
+        setting: the setting by which the stage allows for values older than their inputs; empty: it has none.
+        allowed_ms: how much older it allows them to be.
+    """
+
+    inputs: tuple[int, ...]
+    setting: str
+    allowed_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class StageTraits:
     """What the framework does around a kind of stage.
@@ -204,6 +218,7 @@ class StageTraits:
             without being retried alone.
         sides: its side outputs: "changes", "dropped".
         may_be_last: whether the stage is useful if no node follows it; None: if it has a codec or a sink.
+        own_times: which of its values have times of their own; None: all have those of their inputs.
     """
 
     method: str = ""
@@ -229,6 +244,7 @@ class StageTraits:
     reversible: bool = False
     sides: tuple[Side, ...] = ()
     may_be_last: bool | None = None
+    own_times: OwnTimes | None = None
 
 
 class StageKind(ABC):

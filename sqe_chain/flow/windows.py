@@ -9,6 +9,7 @@ from sqe_chain.codecs import Codec
 from sqe_chain.flow.declaration import LateValues, caller_line, declared_if
 from sqe_chain.flow.declared_aggregates import Aggregation
 from sqe_chain.flow.declared_stage import FoldingStage
+from sqe_chain.flow.event_time import declared_time
 from sqe_chain.flow.functions import UserFunction
 from sqe_chain.flow.kinds import kind_named
 from sqe_chain.flow.part import StreamPart
@@ -17,6 +18,7 @@ from sqe_chain.flow.signatures import (
     KeyInContext,
     KeyOf,
     MessageState,
+    OwnTimeOf,
     State,
     Value,
     WindowFold,
@@ -37,6 +39,7 @@ class WindowOptions(TypedDict, Generic[Value, State], total=False):
 
     codec: Codec[State] | str | None
     merge: Callable[[State, State], None] | None
+    time: OwnTimeOf[Value] | None
     lateness_ms: int
     late: LateValues
     retention_ms: int
@@ -106,6 +109,7 @@ class WindowSteps(StreamPart[Value]):
         windows: object,
         *,
         key: str | KeyOf[Value] | None = None,
+        time: OwnTimeOf[Value] | None = None,
         lateness_ms: int = 0,
         late: LateValues = "drop",
         retention_ms: int = 0,
@@ -123,6 +127,7 @@ class WindowSteps(StreamPart[Value]):
         windows: object,
         *,
         key: KeyInContext[Value],
+        time: OwnTimeOf[Value] | None = None,
         lateness_ms: int = 0,
         late: LateValues = "drop",
         retention_ms: int = 0,
@@ -143,6 +148,7 @@ class WindowSteps(StreamPart[Value]):
         key: UserFunction | str | None = None,
         codec: Codec[Any] | str | None = None,
         merge: UserFunction | None = None,
+        time: UserFunction | str | None = None,
         lateness_ms: int = 0,
         late: LateValues = "drop",
         retention_ms: int = 0,
@@ -166,6 +172,8 @@ class WindowSteps(StreamPart[Value]):
             key: as for `aggregate`.
             codec: as for `aggregate`.
             merge: for sessions: ``(state, later) -> None``, called when a value joins two. Declared aggregates have theirs.
+            time: ``value -> time``, or the name of a field: the event time of each value, where one input gives values of several
+                times. It is given as for `Flow.source`. Without it, a value has the time of its input (docs/exploded-times.md).
             lateness_ms: how long windows stay open for late values.
             late: what becomes of later values. "drop": the stage drops and counts them, and `dropped()` has them. With "stop"
                 each is poison, so that the flow's policy decides.
@@ -182,7 +190,9 @@ class WindowSteps(StreamPart[Value]):
             FlowError: a name exists, a setting is wrong, values lack a field, or a stage would follow `changes()`.
         """
         where = caller_line()
-        timed = {"lateness_ms": lateness_ms, "late": late, "retention_ms": retention_ms, "guard": guard}
+        timed: dict[str, Any] = {
+            "lateness_ms": lateness_ms, "late": late, "retention_ms": retention_ms, "guard": guard,
+        }  # fmt: skip
         placed: dict[str, Any] = {"store": store, "view": view}
         parts = FoldingStage(name, "windowed", where, "nothing", self._value_type()).folding(
             aggregates,
@@ -191,7 +201,7 @@ class WindowSteps(StreamPart[Value]):
             codec,
             key,
             own={"merge": merge},
-            settings={**timed, "heartbeat": heartbeat, **placed},
+            settings={**timed, "heartbeat": heartbeat, "time": time, **placed},
         )
         kind = kind_named("windows")(
             windows=windows,
@@ -200,6 +210,7 @@ class WindowSteps(StreamPart[Value]):
             merge=parts.own.get("merge"),
             beats=declared_if("heartbeat", heartbeat, where),
             shown=view is not None,
+            time=declared_time(time, self._value_type(), where),
             **timed,
         )
         return self._as_windows(self._stage(name, kind, where, key=parts.key, **placed))

@@ -222,14 +222,20 @@ class StreamTime:
             self._move(timestamp_ms)
         return True
 
-    def follow(self, timestamp_ms: int, place_ms: int, row: bytes | None = None) -> bool:
+    def follow(
+        self, timestamp_ms: int, place_ms: int, row: bytes | None = None, *, own_time: bool = False
+    ) -> bool:
         """Move stream time by a record whose place in the order of times is decided: `place_ms`, before its time if its clock ran ahead.
 
         Returns:
-            False if its clock ran ahead.
+            False if its clock ran ahead. Of a record with a time of its own, whether the guard refuses it.
         """
         to_ms, guard, now_ms = min(timestamp_ms, place_ms), self._guard, self.now_ms
         believed = guard is None or timestamp_ms - place_ms <= guard.max_jump_ms
+        if own_time:
+            # Its own time shows nothing of a clock, and moving by it would make the rows beside it late.
+            to_ms = place_ms
+            believed = believed or guard is None or guard.policy == "hold"
         if now_ms is None or to_ms > now_ms:
             self._move(to_ms)
         if guard is not None and not believed and row is not None and guard.policy != "stop":
@@ -399,14 +405,18 @@ class Timetable:
         self._filed: set[tuple[int, bytes]] = set()
         self._records = 0
 
-    def observe(self, timestamp_ms: int, row: bytes | None = None, place_ms: int | None = None) -> bool:
-        """Move stream time by a record; see `StreamTime.observe`. Call it for every record, dropped or not."""
-        if place_ms is None:
-            believed = self.time.observe(timestamp_ms, row)
-        else:
-            believed = self.time.follow(timestamp_ms, place_ms, row)
+    def observe(self, timestamp_ms: int, row: bytes | None = None) -> bool:
+        """Move stream time by a record; see `StreamTime.observe`. Call it, or `follow`, for every record, dropped or not."""
+        believed = self.time.observe(timestamp_ms, row)
         self._records += 1
         return believed
+
+    def follow(self, record: Record, row: bytes | None = None) -> bool:
+        """The same by a record of a flow, which may have decided about its place; see `StreamTime.follow`."""
+        if record.place_ms is None:
+            return self.observe(record.timestamp_ms, row)
+        self._records += 1
+        return self.time.follow(record.timestamp_ms, record.place_ms, row, own_time=record.own_time)
 
     @property
     def ordinary_until_ms(self) -> int:

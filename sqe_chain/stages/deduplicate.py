@@ -33,7 +33,7 @@ from sqe_chain.stages.timed_stage import RememberingStage, RuleKind
 _DEFAULT_GUARD: Final = JumpGuard()
 
 MAX_SIGHTINGS: Final = 4
-"""Of one id. Two at most lie within twice the interval; any others are too far ahead (`JumpGuard`)."""
+"""Of one id, where some are too far ahead (`JumpGuard`). Of others, inputs that have rows of several times may bring any number."""
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ class Deduplicate(RememberingStage[_Forwarded]):
         """
         row = self._row(record)
         time = self._timetable.time
-        believed = self._timetable.observe(record.timestamp_ms, row, record.place_ms)
+        believed = self._timetable.follow(record, row)
         if time.reached:
             self._believe(time.reached)
         now_ms = time.now_ms
@@ -181,10 +181,10 @@ class Deduplicate(RememberingStage[_Forwarded]):
 
 
 def _with_room(sightings: list[_Forwarded]) -> list[_Forwarded]:
-    """Room for one more: drops the oldest that is not believed, for only those can be many."""
+    """Room for one more: drops the oldest that is not believed, if there is one. The others are needed."""
     if len(sightings) < MAX_SIGHTINGS:
         return sightings
-    oldest = next((each for each in sightings if each.noted_ms is not None), sightings[0])
+    oldest = next((each for each in sightings if each.noted_ms is not None), None)
     return [each for each in sightings if each is not oldest]
 
 
@@ -223,6 +223,7 @@ class DeduplicateKind(RuleKind[Deduplicate]):
     rule = Deduplicate
     standard = _DEFAULT_GUARD
     late_choices = ("forward", "drop", "stop")
+    own_setting = ""
 
     by_id: bool
     id: DeclaredFunction | None
@@ -230,6 +231,7 @@ class DeduplicateKind(RuleKind[Deduplicate]):
     late: Any = "forward"
     guard: Any = STANDARD
     compat: Any = None
+    time: DeclaredFunction | None = None
 
     @property
     def traits(self) -> StageTraits:
@@ -241,6 +243,7 @@ class DeduplicateKind(RuleKind[Deduplicate]):
             spread="id" if self.by_id else "key",
             identity=self.id if self.by_id else None,
             guard=self.time_guard,
+            own_times=self.own_times,
         )
 
     def settings(self, functions: RecordFunctions, clock_ms: int | None) -> dict[str, Any]:

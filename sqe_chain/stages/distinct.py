@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from sqe_chain._proto.windows_pb2 import FirstsRow
 from sqe_chain.flow.declaration import check_duration, check_windows
+from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.stage_kind import STANDARD, StageTraits
 from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import RowTable
@@ -107,7 +108,7 @@ class Distinct(RememberingStage[First]):
             Exception: whatever `identity` raises; the record has then changed nothing.
         """
         row = self._row(record)
-        believed = self._timetable.observe(record.timestamp_ms, place_ms=record.place_ms)
+        believed = self._timetable.follow(record)
         now_ms = self._timetable.time.now_ms
         if row is not None and not believed and self._guard is not None:
             return self._guard.refuse(record, now_ms)
@@ -190,12 +191,14 @@ class DistinctKind(RuleKind[Distinct]):
     name = "distinct"
     rule = Distinct
     late_choices = ("drop", "forward", "stop")
+    own_setting = "grace_ms"
 
     windows: Any
     grace_ms: int = 0
     late: Any = "drop"
     guard: Any = STANDARD
+    time: DeclaredFunction | None = None
 
     @property
     def traits(self) -> StageTraits:
-        return replace(FORWARDING, order="times", guard=self.time_guard)
+        return replace(FORWARDING, order="times", guard=self.time_guard, own_times=self.own_times)

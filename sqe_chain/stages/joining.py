@@ -261,6 +261,7 @@ class JoinKind(RuleKind[Any]):
             guard=self.time_guard,
             gives_outputs=True,
             sides=("dropped",),
+            own_times=self.own_times,
         )
 
     def wrapped(self, function: DeclaredFunction, functions: RecordFunctions) -> Callable[..., Any]:
@@ -284,3 +285,9 @@ class StreamJoinKind(JoinKind):
     before_ms: int = 0
     after_ms: int = 0
     lateness_ms: int = 0
+    time: DeclaredFunction | None = None
+    other_time: DeclaredFunction | None = None
+
+    @property
+    def times(self) -> tuple[DeclaredFunction | None, ...]:
+        return self.time, self.other_time

@@ -61,6 +61,7 @@ class Record:
         root_position: its position, for comparison along the root alone: leader epoch and offset of the root, then
             the ordinal of every link that made several envelopes. Comparable within one root.
         place_ms: its place in the order of times, which the flow has decided; None: nobody has, so stages do.
+        own_time: whether its event time is its own, and not that of its input: then its place alone moves stream time.
     """
 
     value: object = None
@@ -75,6 +76,7 @@ class Record:
     root: tuple[str, bytes, int] = ("", b"", 0)
     root_position: bytes = b""
     place_ms: int | None = None
+    own_time: bool = False
 
     def __str__(self) -> str:
         """As error texts name it.

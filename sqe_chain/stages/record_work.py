@@ -11,6 +11,7 @@ from sqe_chain._proto.dropped_pb2 import Dropped
 from sqe_chain.codecs import codec_for
 from sqe_chain.errors import EnvelopeError, FlowError, PoisonError
 from sqe_chain.flow.context import Context, Origin
+from sqe_chain.flow.event_time import event_ms
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.stage_kind import StageKind, StageTask, StageTraits, StageWork
 from sqe_chain.flow.stored import named_key
@@ -124,6 +125,11 @@ class RecordKind(StageKind, Generic[Stage]):
     def advance(self, stage: Stage, to_ms: int) -> None:
         """A heartbeat: event time has reached this moment."""
 
+    @property
+    def times(self) -> tuple[DeclaredFunction | None, ...]:
+        """The functions that give values their own times, by the numbers of their streams; None: those of a stream have none."""
+        return ()
+
     def close(self, stage: Stage, event_ms: int) -> None:
         """The input ends at this event time: close all windows; see `StageWork.close_windows`."""
 
@@ -168,6 +174,8 @@ class RecordWork(StageWork):
             traits.gives_outputs,
         )
         self._late = getattr(kind, "late", "drop")
+        functions = RecordFunctions(task.name, task.now_ms)
+        self._times = [None if time is None else functions.of(time) for time in kind.times]
         # The input that has failed: its other units are skipped. Invariant: units of one input follow each other.
         self._failing: Origin | None = None
         # What windows and timers gave and operators refused, until `_report_due`: it is reported outside of what
@@ -234,6 +242,8 @@ class RecordWork(StageWork):
             self._give(unit)
 
     def _process(self, record: UnitRecord, unit: Unit) -> None:
+        if self._times:
+            self._give_time(record, unit)
         verdict = self._stage.accept(record)
         if verdict.reason is not None:
             self._task.counts[self._task.name, str(verdict.reason)] += 1
@@ -305,6 +315,16 @@ class RecordWork(StageWork):
             record.root = self._root(origin)
             record.root_position = root_order(origin.position, lambda: Context(origin, None, 0).chain)
         return record
+
+    def _give_time(self, record: UnitRecord, unit: Unit) -> None:
+        """Give a record its own time; its input keeps its place. Raises UserCodeError, or PoisonError for what is no time."""
+        which = len(self._times) > 1 and unit[3].endswith(number(1))
+        time = self._times[which]
+        if time is None:
+            return
+        if record.place_ms is None:
+            record.place_ms = record.timestamp_ms
+        record.timestamp_ms, record.own_time = event_ms(time(record)), True
 
     def _root(self, origin: Origin) -> tuple[str, bytes, int]:
         """Root topic, its id, and partition: the same for all of a lane."""

@@ -269,15 +269,22 @@ class TableJoinKind(JoinKind):
     deleted: DeclaredFunction | None = None
     history_ms: int = 0
     static: bool = False
+    table_time: DeclaredFunction | None = None
+
+    own_setting = "history_ms"
+
+    @property
+    def times(self) -> tuple[DeclaredFunction | None, ...]:
+        return None, self.table_time
 
     @property
     def traits(self) -> StageTraits:
         return replace(super().traits, gives_later=False)
 
     def check(self, where: str, *, dead_letters: bool) -> None:
-        if self.static and (self.history_ms or self.guard != STANDARD):
+        if self.static and (self.history_ms or self.guard != STANDARD or self.table_time is not None):
             raise FlowError(
-                f"{where}: join_table(static=True) goes by no times, so it has neither history_ms nor guard: leave them out"
+                f"{where}: join_table(static=True) goes by no times, so it has no history_ms, guard or table_time: leave them out"
             )
         super().check(where, dead_letters=dead_letters)
 

@@ -10,7 +10,7 @@ from sqe_chain.flow.declaration import check_choice, check_guard
 from sqe_chain.flow.filtering import DAY_MS
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_callable
-from sqe_chain.flow.stage_kind import STANDARD
+from sqe_chain.flow.stage_kind import STANDARD, OwnTimes
 from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.clock import JumpGuard, Timetable
 from sqe_chain.stages.identity import Identity, row_of, rows_of
@@ -102,7 +102,7 @@ class KeyedStage(TimedStage, Generic[Output]):
         Raises:
             PoisonError: it is too far ahead, and the guard's policy is `stop`.
         """
-        believed = self._timetable.observe(record.timestamp_ms, place_ms=record.place_ms)
+        believed = self._timetable.follow(record)
         self._do_due()
         return believed, self._refuse(record, believed=believed)
 
@@ -277,8 +277,23 @@ class TimedKind(RecordKind[Stage]):
     """The guard that "standard" stands for."""
     late_choices: ClassVar[tuple[str, ...]] = ("drop", "stop")
 
+    own_setting: ClassVar[str] = "lateness_ms"
+    """The setting by which its stages allow for values older than their inputs; empty: they have none."""
+
     guard: Any = STANDARD
     late: Any = "drop"
+    time: DeclaredFunction | None = None
+
+    @property
+    def times(self) -> tuple[DeclaredFunction | None, ...]:
+        return () if self.time is None else (self.time,)
+
+    @property
+    def own_times(self) -> OwnTimes | None:
+        """The trait of this name."""
+        inputs = tuple(number for number, time in enumerate(self.times) if time is not None)
+        setting = self.own_setting
+        return OwnTimes(inputs, setting, getattr(self, setting) if setting else 0) if inputs else None
 
     @property
     def time_guard(self) -> Any:  # noqa: ANN401 - unchecked
@@ -316,7 +331,9 @@ class RuleKind(TimedKind[Stage]):
 
     def settings(self, functions: RecordFunctions, clock_ms: int | None) -> dict[str, Any]:
         """The arguments of the rule. Late records that stop a flow are dropped by the rule: `RecordWork` stops at them."""
-        values = {name: getattr(self, name) for name in getattr(self, "__dataclass_fields__", ())}
+        times = ("time", "other_time", "table_time")  # `RecordWork` calls them
+        names = getattr(self, "__dataclass_fields__", ())
+        values = {name: getattr(self, name) for name in names if name not in times}
         for name, value in values.items():
             if isinstance(value, DeclaredFunction):
                 values[name] = self.wrapped(value, functions)

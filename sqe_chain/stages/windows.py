@@ -37,6 +37,7 @@ from sqe_chain.codecs.window import key_text, window_of
 from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.declaration import check_bool, check_duration, check_windows, state_codec
+from sqe_chain.flow.event_time import event_ms
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_callable, check_nothing
 from sqe_chain.flow.stage_kind import STANDARD, StageTask, StageTraits, StageWork
@@ -232,18 +233,27 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         values: Sequence[object],
         times_ms: Sequence[int],
         begin: int,
+        moves_ms: Sequence[int] | None = None,
     ) -> int:
         """Fold records as `accept` does, from an index on, for as long as each of them only changes one open window.
 
         It costs a small part of `accept`, but changes states without copies, so the batch is worth nothing when a fold raises. Not for sessions,
         windows that overlap, or states that have to be checked.
 
+        Args:
+            fold: the user's function.
+            keys: of the records; so are their values.
+            values: see above.
+            times_ms: their event times.
+            begin: the first index.
+            moves_ms: their places, which move stream time, where they have times of their own; None: their times do.
+
         Returns the index of the first record that needs `accept`; the number of records if none does.
 
         Raises:
             RunError: `fold` has raised.
         """
-        timetable = self._timetable
+        timetable, moves_ms = self._timetable, moves_ms or times_ms
         now_ms, limit_ms = timetable.time.now_ms, timetable.ordinary_until_ms
         index = begin - 1
         start_ms = end_ms = 0
@@ -251,8 +261,8 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         if now_ms is None:
             return begin
         for index in range(begin, len(keys)):
-            at_ms = times_ms[index]
-            if at_ms >= limit_ms:
+            at_ms, to_ms = times_ms[index], moves_ms[index]
+            if to_ms >= limit_ms:
                 break
             if not start_ms <= at_ms < end_ms:
                 span = self._open_span(at_ms, now_ms)
@@ -269,8 +279,8 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
                     check_nothing("fold", fold, given)
             except Exception as error:
                 raise RunError(error, index) from error
-            if at_ms > now_ms:  # noqa: PLR1730 - max() costs as much as half of the rest of the loop
-                now_ms = at_ms
+            if to_ms > now_ms:  # noqa: PLR1730 - max() costs as much as half of the rest of the loop
+                now_ms = to_ms
         else:
             index += 1
         timetable.observe_run(index - begin, now_ms)
@@ -281,11 +291,13 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         windows = self._expiring.at(OPEN + key)
         return next((Result(key, span, window.state) for window in windows if window.span == span), None)
 
-    def close_all(self, event_ms: int) -> None:
+    def close_all(self, event_ms: int, *, early: bool = False) -> None:
         """Close every open window: those in which a record up to a moment, or up to stream time, can lie.
 
         Args:
             event_ms: the moment; the same in all state partitions, so that they agree on what is late from now on.
+            early: also those that records with times of their own have opened beyond it. Then what is late from now on, within
+                these windows, depends on the windows that this state partition had.
         """
         now_ms = self._timetable.time.now_ms
         latest_ms = event_ms if now_ms is None else max(now_ms, event_ms)
@@ -296,6 +308,11 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         for row in rows:
             self._expiring.all_at(row)  # reading a row reminds of what is due in it
         self._do_due()
+        ends_ms = [
+            self._windower.closes_ms(window.span) for row in rows for window in self._expiring.all_at(row)
+        ]
+        if early and ends_ms:
+            self.advance(max(ends_ms))
 
     def finish(self, now_ms: int) -> None:
         stream_time_ms = self._timetable.time.now_ms
@@ -440,6 +457,7 @@ class WindowsKind(TimedKind[WindowedAggregate[Any]]):
     beats: DeclaredFunction | None = None
     guard: Any = STANDARD
     shown: bool = False
+    time: DeclaredFunction | None = None
 
     @property
     def codec(self) -> Codec[Any]:
@@ -459,6 +477,7 @@ class WindowsKind(TimedKind[WindowedAggregate[Any]]):
             windowed=True,
             sides=("dropped", "changes"),
             may_be_last=bool(self.retention_ms),
+            own_times=self.own_times,
         )
 
     def check(self, where: str, *, dead_letters: bool) -> None:
@@ -474,7 +493,11 @@ class WindowsKind(TimedKind[WindowedAggregate[Any]]):
     def only_folds(self) -> bool:
         """Whether a value does nothing but change the state of one window, so that it needs no record around it."""
         fixed = not (self.windows.overlap or self.windows.merges)
-        return fixed and self.beats is None and not self.fold.takes_context and self.states.self_checking
+        plain = not any(function.takes_context for function in self.functions)
+        guard, refuses = self.time_guard, False
+        if self.time is not None and guard is not None:
+            refuses = guard.policy != "hold"  # it judges each record
+        return fixed and plain and not refuses and self.beats is None and self.states.self_checking
 
     def start(self, task: StageTask) -> StageWork:
         return WindowsWork(self, task)
@@ -527,7 +550,7 @@ class WindowsKind(TimedKind[WindowedAggregate[Any]]):
         )
 
     def close(self, stage: WindowedAggregate[Any], event_ms: int) -> None:
-        stage.close_all(event_ms)
+        stage.close_all(event_ms, early=self.time is not None)
 
     def states_in(self, row: bytes, content: bytes) -> Iterable[StoredState]:
         # Each open window, and each final one that is retained
@@ -571,10 +594,16 @@ class WindowsWork(RunWork):
         run = UnitRun.of(units)
         self._load(run)
         # The user's own function: a fold that fails ends the attempt, so nobody has to know whose error it was.
+        moves_ms = times_ms = run.times_ms
+        if self._declared.time is not None:
+            times_ms, moves_ms = self._own_times(run, self._declared.time), run.orders_ms
+        if not times_ms:  # it fails on its record
+            super().apply(run)
+            return
         index, fold_run, fold = 0, self._stage.fold_run, self._declared.fold.function
         while index < len(run):  # each turn takes one unit at least
             try:
-                index = fold_run(fold, run.keys, run.values, run.times_ms, index)
+                index = fold_run(fold, run.keys, run.values, times_ms, index, moves_ms)
             except RunError as error:
                 self._stop(run, error.index, error)
             if index < len(run):
@@ -587,6 +616,16 @@ class WindowsWork(RunWork):
             if result is not None:
                 self._early.append((record.unit[4], result))
         super().finish()
+
+    def _own_times(self, run: UnitRun, time: DeclaredFunction) -> list[int]:
+        """The times of the values of a run; none where they have to be looked at one by one."""
+        call = time.function
+        if min(run.orders_ms) < 0:
+            return []
+        try:
+            return [event_ms(call(value)) for value in run.values]
+        except Exception:  # noqa: BLE001 - user code may raise anything
+            return []
 
     def push_changes(self, push: Push) -> None:
         """Pass early results to the operators after `changes()`, in the order (last input that changed it, key, window)."""

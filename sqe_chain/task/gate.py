@@ -18,8 +18,8 @@ Source: MillWheel's low watermarks; that what waits stays in the log is ours.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -30,6 +30,7 @@ from sqe_chain.envelope.head import MAX_TIMESTAMP_MS
 from sqe_chain.envelope.message import EnvelopeHead, parse_chain
 from sqe_chain.envelope.revisions import family_of
 from sqe_chain.errors import EnvelopeError, PoisonError
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.event_time import event_ms
 from sqe_chain.flow.functions import DeclaredFunction
@@ -470,6 +471,7 @@ def _by_lane(facts: TimeFacts) -> dict[int, tuple[Sequence[int], int]]:
 
 
 def give_times(
+    flow: CompiledFlow,
     source: SourceNode,
     function: DeclaredFunction,
     records: Records,
@@ -477,9 +479,13 @@ def give_times(
     now_ms: int,
     failed: Callable[[int, Exception], bool],
 ) -> None:
-    """Give records the event times that the source's function finds in their values.
+    """Give records the event times that the source's function finds in their values: of several times the earliest.
+
+    Where all values have times of their own, it is the input's place and nothing else. Then it is not after the place in the
+    envelope: a republisher has given that to all that it made of one input.
 
     Args:
+        flow: the flow.
         source: the source.
         function: its function.
         records: those that have not failed get times.
@@ -499,15 +505,23 @@ def give_times(
             times_of.setdefault(number, set()).add(_event_ms(source, records, number, given))
         except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
             failed(number, error)
-    counts = Counter(records.inputs)
+    stage = flow.one_time.get(source.index)
     for number, times in times_of.items():
-        if len(times) > 1:
-            several = (
-                f"its {counts[number]} payloads have several event times, {min(times)} to {max(times)} ms"
-            )
-            failed(number, PoisonError(f"{several}: an input has one"))
-        elif number not in records.failures:
-            records.give_time(number, times.pop())
+        if number in records.failures:
+            continue
+        if len(times) > 1 and stage is not None:
+            failed(number, _several(stage, records.inputs.count(number), times))
+            continue
+        if source.index in flow.own_times and (head := records.head(number)) is not None:
+            times.add(head.timestamp_ms)
+        records.give_time(number, min(times))
+
+
+def _several(stage: str, count: int, times: Collection[int]) -> PoisonError:
+    return PoisonError(
+        f"its {count} payloads have several event times, {min(times)} to {max(times)} ms, and stage {stage!r} takes them at one. "
+        "Expected a time for each. Give the stage time="
+    )
 
 
 def _event_ms(source: SourceNode, records: Records, number: int, given: object) -> int:

@@ -185,7 +185,7 @@ class Gatherer:
                     f"output {self._targets[output].name!r} got payloads of two types for key {key!r} from "
                     f"{inputs.origin(number)}: {first} and {other}"
                 )
-            if self._targets[output].plain or len(own) == 1:  # a plain value has room for one payload
+            if self._targets[output].separate or len(own) == 1:
                 order += own
             else:
                 order.append(own[0])

@@ -182,7 +182,8 @@ class SourcePartition:
                 probe.inputs, probe.keys = [number] * len(payloads), [key] * len(payloads)
                 probe.payloads, probe.paths = payloads, [b""] * len(payloads)
                 failed = partial(self._note, probe)
-                give_times(self.node, function, probe, self._values(probe, failed), self._now_ms, failed)
+                values = self._values(probe, failed)
+                give_times(self.flow, self.node, function, probe, values, self._now_ms, failed)
             except Unavailable:
                 raise
             except Exception:  # noqa: BLE001, S112 - whatever it is, it is found again when the record is taken
@@ -261,7 +262,7 @@ class SourcePartition:
         failed = partial(self._note, records)
         values = self._values(records, failed)
         if self.node.timestamp is not None:
-            give_times(self.node, self.node.timestamp, records, values, self._now_ms, failed)
+            give_times(self.flow, self.node, self.node.timestamp, records, values, self._now_ms, failed)
             if records.failures:
                 values = self._drop_failed(records, values)
         if self._gate is not None and self._times is None and not self.node.static:

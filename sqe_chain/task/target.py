@@ -50,6 +50,7 @@ class Target:
         # What a stage publishes comes from many inputs, and whose headers should it have?
         self.headers = node.headers and shard is None
         self.plain = node.carrier != "value" or node.process_id is not None  # a value is one payload
+        self.separate = node.separate or self.plain
         self.keys: dict[bytes, tuple[int, bytes]] = {}
         self._shard = shard
         self._watermark_ms = min(watermark_ms, MAX_TIMESTAMP_MS)  # the latest that can be written

@@ -244,6 +244,22 @@ PLACES = (
         number=_any,
     ),
     Place("heartbeat of windowed", lambda flow, f: _windows(flow, Tumbling(1), heartbeat=f), _no, "truth"),
+    Place("time of windowed", lambda flow, f: _windows(flow, Tumbling(1), time=f, lateness_ms=100), _n),
+    Place(
+        "time of sessions",
+        lambda flow, f: _windows(flow, Sessions(1), merge=_nothing, time=f, lateness_ms=100),
+        _n,
+    ),
+    Place(
+        "time of join_stream",
+        lambda flow, f: _joined(flow, "join_stream", _pair, time=f, lateness_ms=100),
+        _n,
+    ),
+    Place(
+        "table_time of join_table",
+        lambda flow, f: _joined(flow, "join_table", _pair, table_time=f, history_ms=100),
+        _n,
+    ),
     Place("key of windowed", lambda flow, f: _windows(flow, Tumbling(1), key=f), _key),
     Place("combine of join_table", lambda flow, f: _joined(flow, "join_table", f), _pair),
     Place(

@@ -104,6 +104,7 @@ words.ingest(
 )
 once = words.deduplicate("once", lambda word: word.value, 60_000)
 assert_type(once.map(length), Stream[Int64Value])
+words.deduplicate_by_key("timed", 60_000, time=lambda word: len(word.value))
 once.dropped().map(lambda dropped: dropped.reason)
 words.drop_stale("rising", sequence=lambda _, context: context.offset).to("rising", partitions=1)
 words.drop_stale("published-once", sequence=sequence_of, epoch=epoch_of, producer=log_of).to(
@@ -167,6 +168,10 @@ assert_type(declared_windows.map(lambda window: window.key), Stream[str])
 words.windowed(
     "w", Tumbling(1_000), key=lambda word: word.value, lateness_ms=5, total=sum_("n", optional=True)
 )
+words.windowed(
+    "w2", Tumbling(1_000), key="value", time=lambda word: len(word.value), total=sum_("n", optional=True)
+)
+words.windowed("w3", Tumbling(1_000), state=Int64Value, fold=add, time=lambda word: len(word.value))
 
 numbers = flow.source("numbers", Int64Value)
 inner = words.join_table("inner", numbers, lambda word, number: StringValue(value=word.value * number.value))
@@ -175,4 +180,13 @@ left = words.join_table("left", numbers, lambda word, number: None if number is 
 assert_type(left.map(lambda word: word), Stream[StringValue])  # None is no output
 left.dropped().to("left-late", partitions=1)
 near = words.join_stream("near", numbers, lambda _, number: number, before_ms=1, after_ms=1)
+words.join_stream(
+    "w4",
+    numbers,
+    lambda _, number: number,
+    before_ms=1,
+    after_ms=1,
+    time=lambda word: len(word.value),
+    other_time=lambda number: number.value,
+)
 assert_type(near.map(lambda number: number), Stream[Int64Value])

@@ -84,6 +84,11 @@ words.drop_stale("h", sequence=number_in_context)  # type: ignore[arg-type]  # p
 words.drop_stale("n", sequence=log_of)  # type: ignore[arg-type]  # pyright: ignore
 words.windowed("i", Tumbling(1), state=Int64Value, fold=add_numbers)  # type: ignore[arg-type]  # pyright: ignore
 words.windowed("j", Tumbling(1), state=Int64Value, fold=add, heartbeat=length_of_number)  # type: ignore[arg-type]  # pyright: ignore
+words.windowed("j5", Tumbling(1), state=Int64Value, fold=add, time=length_of_number)  # type: ignore[arg-type]  # pyright: ignore
+words.windowed("j6", Tumbling(1), key="value", time=lambda word: 1.5, words=count())  # type: ignore[arg-type]  # pyright: ignore
+words.join_table("k2", words, join_words, time="value")  # type: ignore[call-overload]  # pyright: ignore
+words.join_stream("m2", words, join_words, before_ms=1, after_ms=1, time=length_of_number)  # type: ignore[arg-type]  # pyright: ignore
+words.deduplicate_by_key("g2", 1, time=length_of_number)  # type: ignore[arg-type]  # pyright: ignore
 words.windowed("j2", Tumbling(1), state=Int64Value, fold=add, key=lambda word: word.no_such_field)  # type: ignore[attr-defined]  # pyright: ignore
 words.windowed("j3", Tumbling(1), state=Int64Value, fold=lambda a, word: a.MergeFrom(word.wrong))  # type: ignore[attr-defined]  # pyright: ignore
 words.windowed("j4", Tumbling(1), key=lambda word: word.no_such_field, words=count())  # type: ignore[attr-defined]  # pyright: ignore

@@ -139,6 +139,7 @@ STREAM: dict[str, dict[str, Any]] = {
         "carrier": Choice("headers"),
         "name": Name("out"),
         "headers": True,
+        "separate": True,
     },
     "to_sqe": {
         "topic": Topic("out"),
@@ -181,6 +182,7 @@ STREAM: dict[str, dict[str, Any]] = {
     "deduplicate_by_key": {
         "name": Name("stage"),
         "interval_ms": Duration(5),
+        "time": one,
         "late": Choice("drop"),
         "guard": Listed(None),
         "compat": Choice("kip655"),
@@ -190,6 +192,7 @@ STREAM: dict[str, dict[str, Any]] = {
         "name": Name("stage"),
         "id": one,
         "interval_ms": Duration(5),
+        "time": one,
         "late": Choice("drop"),
         "guard": Listed(JumpGuard()),
         "compat": Choice("kip655"),
@@ -199,6 +202,7 @@ STREAM: dict[str, dict[str, Any]] = {
         "name": Name("stage"),
         "id": one,
         "interval_ms": Duration(5),
+        "time": one,
         "late": Choice("drop"),
         "guard": Listed("standard"),
         "compat": Choice("kip655"),
@@ -207,6 +211,7 @@ STREAM: dict[str, dict[str, Any]] = {
     "distinct": {
         "name": Name("stage"),
         "windows": Listed(Tumbling(5)),
+        "time": one,
         "grace_ms": Duration(5),
         "late": Choice("drop"),
         "guard": Listed(JumpGuard(policy="drop")),
@@ -215,6 +220,7 @@ STREAM: dict[str, dict[str, Any]] = {
     "windowed": {
         "name": Name("stage"),
         "windows": Listed(Sessions(5)),
+        "time": one,
         "state": Int64Value,
         "fold": two,
         "key": one,
@@ -234,6 +240,8 @@ STREAM: dict[str, dict[str, Any]] = {
         "combine": two,
         "how": Choice("left"),
         "deleted": one,
+        "time": None,
+        "table_time": one,
         "history_ms": Duration(5),
         "late": Choice("drop"),
         "static": False,
@@ -246,6 +254,8 @@ STREAM: dict[str, dict[str, Any]] = {
         "combine": two,
         "before_ms": Duration(5),
         "after_ms": Duration(5),
+        "time": one,
+        "other_time": one,
         "how": Choice("left"),
         "lateness_ms": Duration(5),
         "late": Choice("drop"),
@@ -365,7 +375,7 @@ STAGES: dict[type, dict[str, Any]] = {
 }
 OPTIONAL = {
     *("deleted", "key", "name", "store", "view", "compat", "epoch", "merge", "heartbeat", "id", "codec"),
-    *("on_timer", "expire_after_ms", "index", "producer", "at"),
+    *("on_timer", "expire_after_ms", "index", "producer", "at", "time", "other_time", "table_time"),
 }
 """These accept None as "there is none"; the others refuse it."""
 CANNOT_GO_TOGETHER = {"compat"}
