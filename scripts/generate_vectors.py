@@ -63,6 +63,12 @@ def envelopes() -> dict[str, bytes]:
         "shard 0 is not no shard": republish(
             read(hop), at_middle, first, output="totals/lines", key="line-1", shard=0
         ),
+        "a second revision": republish(
+            read(origin), at_raw, first, output="standard/robot.ok@2", key="robot-7"
+        ),
+        "a released record of a second revision, by a shard": republish(
+            read(hop), at_middle, first, output="totals/lines@2/released.9f", key="line-1", shard=0
+        ),
         "with a watermark": republish(
             read(origin), at_raw, first, output="standard/robot.ok", key="robot-7", watermark_ms=TIME_MS - 1
         ),

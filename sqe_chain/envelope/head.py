@@ -26,6 +26,7 @@ from sqe_chain.chain import (
     Link,
     root_position,
 )
+from sqe_chain.envelope.revisions import shard_of
 from sqe_chain.envelope.wire import CHECKSUM_TAG, PREFIX, RESIDUE, check_once, diagnose
 from sqe_chain.errors import (
     ChainTooLong,
@@ -236,7 +237,7 @@ def _link(message: LinkMessage) -> Link:
         message.offset,
         message.leader_epoch,
         message.output,
-        message.shard if message.HasField("shard") else None,
+        shard_of(message.output, message.shard if message.HasField("shard") else None),
         message.ordinal,
         message.of,
     )

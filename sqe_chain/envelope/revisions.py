@@ -22,15 +22,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from sqe_chain.chain import ROOT_LENGTH, Chain, Link, root_position
-from sqe_chain.errors import UnknownRevision
+from sqe_chain.errors import OutOfBounds, UnknownRevision
 from sqe_chain.ports import Message
 from sqe_chain.ports.log import shown_place
 
 FIRST: Final = 1
 """The revision of an output that was never corrected. Names in links do not have it."""
 MAX_REVISION: Final = 999_999
-_OUTPUT = re.compile(r"([^/]+/[^/@]+)(?:@([1-9][0-9]{0,5}))?(/.*)?", re.DOTALL)
+_OUTPUT = re.compile(r"([^/]+/[^/@]+)(?:@([2-9]|[1-9][0-9]{1,5}))?(/.*)?", re.DOTALL)
 _FORMAT: Final = 1
+_REVISED: Final = 1 << 31
+_SHOWN: Final = 100
+"""Characters of a name in errors."""
 
 Place = tuple[int, int]
 """Leader epoch plus one (0: none) and offset of a record in a root partition."""
@@ -89,6 +92,42 @@ def family_of(output: str) -> tuple[str, int]:
     """
     parts = _OUTPUT.fullmatch(output)
     return (parts[1], int(parts[2] or FIRST)) if parts else (output, FIRST)
+
+
+def written_shard(output: str, shard: int | None) -> int | None:
+    """The field `shard` of a link. Of a revision it has its first bit, which readers that know no revisions refuse.
+
+    Such a reader would take a revision for another output, and count both. The other bits are the shard plus one, 0 for none.
+
+    Raises:
+        OutOfBounds: the shard is too large.
+
+    >>> written_shard("clean/good", 3), written_shard("clean/good@2", None) == 2**31, written_shard("clean/good@2", 3) == 2**31 + 4
+    (3, True, True)
+    """
+    if "@" not in output or family_of(output)[1] == FIRST:
+        return shard
+    number = 0 if shard is None else shard + 1
+    if number >= _REVISED:
+        raise OutOfBounds(f"shard of a link is {shard}, allowed is 0 to {_REVISED - 2} in a revision")
+    return _REVISED + number
+
+
+def shard_of(output: str, written: int | None) -> int | None:
+    """The shard of a link, from what `written_shard` gave.
+
+    Raises:
+        OutOfBounds: it does not fit the name of the output: it is no revision, or one that is not marked as such.
+    """
+    revised = "@" in output and family_of(output)[1] != FIRST
+    if revised != (written is not None and written >= _REVISED):
+        raise OutOfBounds(
+            f"shard of a link is {written}, of output {output[:_SHOWN]!r}. Expected {_REVISED} or more if the output is a revision, "
+            "FLOW/OUTPUT@NUMBER, and less if it is none: the writer does not follow the format"
+        )
+    if not revised or written is None:
+        return written
+    return None if written == _REVISED else written - _REVISED - 1
 
 
 def label(topic_id: bytes, partition: int, position: bytes, revisions: Iterable[Revision]) -> int:

@@ -35,6 +35,7 @@ from sqe_chain.chain import (
     written_lane,
 )
 from sqe_chain.envelope.head import MAX_TIMESTAMP_MS
+from sqe_chain.envelope.revisions import written_shard
 from sqe_chain.envelope.wire import CHECKSUM, PREFIX, varint
 from sqe_chain.errors import ChainTooLong, OutOfBounds
 
@@ -134,14 +135,14 @@ class OutputTemplate:
             )
         self.lane = written_lane(read_lane(lane, topic, topic_id, partition), output, shard)
         self.output = output
-        name, output_bytes = topic.encode(), output.encode()
+        name, output_bytes, marked = topic.encode(), output.encode(), written_shard(output, shard)
         link = b"".join(
             (
                 b"\x0a" + varint(len(name)) + name,
                 b"\x12" + varint(TOPIC_ID_LENGTH) + topic_id,
                 b"\x18" + varint(partition) if partition else b"",
                 b"\x22" + varint(len(output_bytes)) + output_bytes,
-                b"" if shard is None else b"\x28" + varint(shard),
+                b"" if marked is None else b"\x28" + varint(marked),
             )
         )
         self._before_link = b"\x0a" + varint(len(link) + _LINK_PLACE.size + _LINK_COUNTS.size) + link

@@ -422,11 +422,24 @@ def _bounded(link: Link) -> bool:
         and len(link.topic_id) == 16
         and 1 <= len(link.output) <= 512
         and link.partition < 2**31
-        and (link.shard or 0) < 2**31
+        and _marked(link)
         and link.offset < 2**63
         and link.leader_epoch <= 2**31
         and link.ordinal < link.of
     )
+
+
+def _marked(link: Link) -> bool:
+    """Whether a revision says so in the first bit of its shard, and nothing else does."""
+    revised = re.fullmatch(rb"[^/]+/[^/@]+@([2-9]|[1-9][0-9]{1,5})(/.*)?", link.output, re.DOTALL)
+    return bool((link.shard or 0) >> 31) == bool(revised)
+
+
+def shard_of(link: Link) -> int | None:
+    """The state partition that published; None for none."""
+    if link.shard is None or link.shard < 2**31:
+        return link.shard
+    return link.shard - 2**31 - 1 if link.shard > 2**31 else None
 
 
 def digest(length: int, *fields: bytes) -> bytes:
@@ -441,7 +454,8 @@ def lane_of(links: Sequence[Link], *, ids: bool = True) -> int:
     for index, link in enumerate(links):
         topic_id = link.topic_id if ids or index == 0 else b""
         lane = digest(8, lane, link.topic, topic_id, link.partition.to_bytes(4))
-        lane = digest(8, lane, link.output, b"" if link.shard is None else link.shard.to_bytes(4))
+        shard = shard_of(link)
+        lane = digest(8, lane, link.output, b"" if shard is None else shard.to_bytes(4))
     return int.from_bytes(lane, "little")
 
 

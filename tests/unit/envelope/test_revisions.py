@@ -16,10 +16,12 @@ from sqe_chain.envelope.revisions import (
     name_with,
     newer_than_known,
     records_by_family,
+    shard_of,
     superseded,
     superseded_from,
+    written_shard,
 )
-from sqe_chain.errors import UnknownRevision
+from sqe_chain.errors import OutOfBounds, UnknownRevision
 from sqe_chain.ports import Headers
 
 RAW, OTHER = b"r" * 16, b"o" * 16
@@ -128,6 +130,25 @@ def test_names_of_revisions() -> None:
     # Names that other writers may have chosen.
     for name in ("good", "a/b/c@2", "a/b@x", "a/b@0", "a/b@02", "a/b@1x", "a@2/b", ""):
         assert family_of(name)[1] == 1, name
+
+
+def test_a_link_of_a_revision_has_a_shard_that_older_versions_refuse() -> None:
+    cases = [("a/b@2", None, 2**31), ("a/b@2", 0, 2**31 + 1), ("a/b@12/released.9f", 3, 2**31 + 4)]
+    for output, shard, written in cases:
+        assert written_shard(output, shard) == written > 2**31 - 1
+        assert shard_of(output, written) == shard
+    for shard in (None, 0, 2**31 - 1):
+        assert written_shard("a/b", shard) == shard_of("a/b", shard) == shard
+
+
+@pytest.mark.parametrize(
+    ("output", "written"), [("a/b", 2**31), ("a/b@2", None), ("a/b@2", 2**31 - 1), ("a/b@1", 2**31)]
+)
+def test_a_mark_of_a_revision_that_does_not_fit_its_name_is_refused(output: str, written: int | None) -> None:
+    with pytest.raises(OutOfBounds, match="shard of a link"):
+        shard_of(output, written)
+    with pytest.raises(OutOfBounds):
+        written_shard("a/b@2", 2**31 - 1)
 
 
 @dataclass
