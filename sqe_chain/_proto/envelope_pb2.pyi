@@ -196,7 +196,10 @@ class Link(_message.Message):
     output: _builtins.str
     """Required: name of the flow and of its output ("flow/output"), permanent; 1 to 512 bytes."""
     shard: _builtins.int
-    """The state partition that published; absent if there is no keyed stage before the output."""
+    """The state partition that published; absent if there is no keyed stage before the output. In a link of a
+    revision ("flow/output@2"): 2^31 plus the state partition plus one, or 2^31 for none. Hashes take the
+    state partition itself.
+    """
     offset: _builtins.int
     """Required, also when 0: its offset, below 2^63."""
     leader_epoch: _builtins.int

@@ -28,6 +28,8 @@ from sqe_chain.ports.log import shown_place
 
 FIRST: Final = 1
 """The revision of an output that was never corrected. Names in links do not have it."""
+REVISION_HEADER: Final = "sqe-revision"
+"""Of records that a revision other than the first has published: its name, ``flow/output@2``. Each further one adds its own."""
 MAX_REVISION: Final = 999_999
 _OUTPUT = re.compile(r"([^/]+/[^/@]+)(?:@([2-9]|[1-9][0-9]{1,5}))?(/.*)?", re.DOTALL)
 _FORMAT: Final = 1

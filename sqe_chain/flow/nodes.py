@@ -349,6 +349,7 @@ class OutputNode(KeyedNode):
         carrier: where the chain is carried.
         process_id: of an output with SQE's record keys instead of envelopes; None: envelopes.
         separate: whether each value has an envelope of its own.
+        revision: how many times it was corrected, plus one; see `sqe_chain.envelope.revisions`.
     """
 
     word = "output"
@@ -360,6 +361,7 @@ class OutputNode(KeyedNode):
     carrier: Carrier = "value"
     process_id: int | None = None
     separate: bool = False
+    revision: int = 1
 
     @property
     def needs(self) -> int:

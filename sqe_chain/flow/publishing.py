@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Unpack, overload
 
 from sqe_chain.codecs import Codec
+from sqe_chain.envelope.revisions import FIRST, MAX_REVISION
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import (
     MAX_PARTITIONS,
@@ -36,6 +37,7 @@ class OutputOptions(TypedDict, total=False):
     name: str | None
     headers: bool
     separate: bool
+    revision: int
 
 
 class PublishSteps(StreamPart[Value]):
@@ -63,7 +65,7 @@ class PublishSteps(StreamPart[Value]):
         **options: Unpack[OutputOptions],
     ) -> None: ...
 
-    def to(
+    def to(  # noqa: PLR0913 - a declaration names what it needs
         self,
         topic: str,
         *,
@@ -74,6 +76,7 @@ class PublishSteps(StreamPart[Value]):
         name: str | None = None,
         headers: bool = True,
         separate: bool = False,
+        revision: int = 1,
     ) -> None:
         """Publish: the values of one input and key become one envelope.
 
@@ -88,12 +91,15 @@ class PublishSteps(StreamPart[Value]):
             headers: pass the input's headers on (outputs before any stage only).
             separate: an envelope for each value, also where one input gives several with one key; permanent. All of them have the time
                 of the input, which is their place in the order of times.
+            revision: one more each time that what was published is corrected under its name; `sqe-chain correct` begins it. All
+                outputs of a flow have the same one.
 
         Raises:
             FlowError: a name clash, a loop into the flow's own input, partitions below 1, or an unknown codec.
         """
         where = caller_line()
         check_choice("carrier", carrier, ("value", "headers"), where)
+        check_int("revision", revision, 1, MAX_REVISION, where)
         return self._to(
             topic,
             where,
@@ -104,6 +110,7 @@ class PublishSteps(StreamPart[Value]):
             encoding=output_codec(topic, codec, where),
             carrier=carrier,
             separate=separate,
+            revision=revision,
         )
 
     def to_sqe(
@@ -216,6 +223,11 @@ class PublishSteps(StreamPart[Value]):
             if other.name == output:
                 raise FlowError(
                     f"{where}: output {output!r} already exists at {other.declared_at}; give this one a name=..."
+                )
+            if other.revision != more.get("revision", FIRST):
+                raise FlowError(
+                    f"{where}: output {output!r} has revision {more.get('revision', FIRST)}, output {other.name!r} has {other.revision} "
+                    f"({other.declared_at}). Expected one revision for all outputs of a flow, which are corrected together. Declare the same"
                 )
         if topic in self.flow.so_far().input_topics:
             raise FlowError(f"{where}: flow {self.flow.name!r} reads {topic!r} itself: that would be a loop")

@@ -19,6 +19,7 @@ from sqe_chain.plans import inputs
 from sqe_chain.plans.events import CLAIM, PROCESS, RECOVER, SEAL, Notice
 from sqe_chain.plans.layout import check_layout
 from sqe_chain.plans.look import Infos, Look, Offsets
+from sqe_chain.plans.own_revisions import check_first_revision
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.planning import layout_plan
 from sqe_chain.plans.results import StartResult
@@ -100,6 +101,7 @@ class StagedService(FlowRun):
 
     def _check_before(self) -> list[str]:
         Overwriting(self.env).check_start()
+        check_first_revision(self.env.flow)
         return check_stores(self.env)
 
     def _recover(self, infos: Infos, weak: list[str]) -> StartResult:

@@ -64,7 +64,9 @@ class Level:
         # What stages gave and nothing took yet. Its `made_of` and the fifth part of its units are `Named`.
         # Invariant: a number among them is of `_run`, since `_apply` makes origins of those of the run before.
         self._collector = Collector(flow)
-        self._gatherer = Gatherer(flow, part, job.topics, job.clock_ms, job.suffix, job.watermarks)
+        self._gatherer = Gatherer(
+            flow, part, job.topics, job.clock_ms, job.suffix, job.watermarks, job.revisions
+        )
         self._shuffle = Shuffle(flow)
         # Until `blocks` gives them: outputs of inputs that are through; and units for the next level, if it is wanted.
         self._ready: list[Output] = []

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqe_chain.chain import ORDINAL_LENGTH, event_id
 from sqe_chain.envelope.carrier import check_payload, headers_for, passed_on
+from sqe_chain.envelope.revisions import FIRST
 from sqe_chain.envelope.sqe_key import SqeKey
 from sqe_chain.envelope.template import WrittenLane, frames, seal
 from sqe_chain.errors import PoisonError, RepeatedPosition
@@ -27,6 +29,7 @@ from sqe_chain.ports import Headers, Output, TopicInfo
 from sqe_chain.task.collector import Made
 from sqe_chain.task.inputs import Inputs
 from sqe_chain.task.records import has_columns
+from sqe_chain.task.revisions import OutputRevisions
 from sqe_chain.task.target import Saved, Target, headers_size
 from sqe_chain.task.trace_report import RowTraces
 
@@ -67,6 +70,7 @@ class Gatherer:
         clock_ms: the batch's clock, the same in every attempt.
         suffix: what the names of outputs have at their ends: then the records are on lanes of their own.
         watermarks: see `Job.watermarks`.
+        revisions: of outputs that were corrected; None: none was.
     """
 
     def __init__(
@@ -77,13 +81,20 @@ class Gatherer:
         clock_ms: int,
         suffix: str = "",
         watermarks: Mapping[str, int] | None = None,
+        revisions: OutputRevisions | None = None,
     ) -> None:
         self._clock_ms = clock_ms
         promised = watermarks or {}
-        self._targets = {
-            node.index: Target(flow, node, shard, topics.get(node.topic), suffix, promised.get(node.name, 0))
+        self._make = {
+            node.index: partial(
+                Target, flow, node, shard, topics.get(node.topic), suffix, promised.get(node.name, 0)
+            )
             for node in flow.outputs
         }
+        self._targets = {index: make() for index, make in self._make.items()}
+        self._revisions = revisions
+        self._names = {node.index: node.name for node in flow.outputs}
+        self._revised: dict[tuple[int, int], Target] = {}
 
     def gather(
         self,
@@ -192,17 +203,69 @@ class Gatherer:
                 payloads[own[0]] = [rows.payloads[row] for row in own]
         return rows._replace(payloads=payloads).only(order)
 
+    def _target(self, index: int, revision: int) -> Target:
+        if revision == FIRST:
+            return self._targets[index]
+        known = self._revised.get((index, revision))
+        if known is None:
+            known = self._revised[index, revision] = self._make[index](revision)
+        return known
+
+    def _labels(self, rows: _EnvelopeRows, inputs: Inputs, revisions: OutputRevisions) -> list[int]:
+        """The revision that each row belongs to."""
+        known: dict[tuple[int, int], int] = {}
+        _, lane_at = inputs.lanes(inputs.at(rows.inputs))
+        # Positions rise on a lane, so if its first and its last input belong to one revision, all between do.
+        edges: dict[tuple[int, int], tuple[int, int]] = {}
+        for lane, output, number in zip(lane_at, rows.outputs, rows.inputs, strict=True):
+            edges[lane, output] = edges.get((lane, output), (number, number))[0], number
+        for (lane, output), (first, last) in edges.items():
+            name = self._names[output]
+            begin, end = (revisions.label(name, inputs.origin(number)) for number in (first, last))
+            known[lane, output] = begin if begin == end else 0
+        return [
+            known[lane, output] or revisions.label(self._names[output], inputs.origin(number))
+            for lane, output, number in zip(lane_at, rows.outputs, rows.inputs, strict=True)
+        ]
+
     def _records(self, rows: _EnvelopeRows, inputs: Inputs, saved: Saved) -> list[Output]:
         partitions = inputs.partitions(rows.inputs)
+        if self._revisions is not None:
+            return self._by_revision(rows, partitions, inputs, saved, self._revisions)
         if len(partitions) == 1 and rows.outputs.count(rows.outputs[0]) == len(rows.outputs):
             return self._of_one(self._targets[rows.outputs[0]], partitions[0], rows, inputs, saved)
-        parts: dict[tuple[int, TopicIdPartition], list[int]] = {}
+        return self._by_place(rows, partitions, repeat(FIRST), inputs, saved)
+
+    def _by_revision(
+        self,
+        rows: _EnvelopeRows,
+        partitions: Sequence[TopicIdPartition],
+        inputs: Inputs,
+        saved: Saved,
+        revisions: OutputRevisions,
+    ) -> list[Output]:
+        labels = self._labels(rows, inputs, revisions)
+        places = {*zip(rows.outputs, labels, strict=True)}
+        if len(partitions) == len(places) == 1:
+            return self._of_one(self._target(*places.pop()), partitions[0], rows, inputs, saved)
+        return self._by_place(rows, partitions, labels, inputs, saved)
+
+    def _by_place(
+        self,
+        rows: _EnvelopeRows,
+        partitions: Sequence[TopicIdPartition],
+        labels: Iterable[int],
+        inputs: Inputs,
+        saved: Saved,
+    ) -> list[Output]:
+        """The records of rows of several outputs, revisions or input partitions, in the order of the rows."""
+        parts: dict[tuple[int, int, TopicIdPartition], list[int]] = {}
         read_at = partitions if len(partitions) > 1 else repeat(partitions[0])
-        for row, place in enumerate(zip(rows.outputs, read_at, strict=False)):
+        for row, place in enumerate(zip(rows.outputs, labels, read_at, strict=False)):
             parts.setdefault(place, []).append(row)
         placed: list[tuple[int, Output]] = []
-        for (output, tp), own in parts.items():
-            records = self._of_one(self._targets[output], tp, rows.only(own), inputs, saved)
+        for (output, revision, tp), own in parts.items():
+            records = self._of_one(self._target(output, revision), tp, rows.only(own), inputs, saved)
             placed += zip(own, records, strict=True)
         return [record for _, record in sorted(placed, key=itemgetter(0))]
 
@@ -237,6 +300,8 @@ class Gatherer:
         times, headers = inputs.times_ms(at), _headers(target, numbers, inputs)
         if target.headed:
             headers = _with_own(target, types, headers)
+        if target.revised:
+            headers = [[*(passed or ()), *target.revised] for passed in headers]
         if target.plain:
             described = zip(values, times, headers, written, strict=True)
             headers = _described(target, rows, described, inputs)

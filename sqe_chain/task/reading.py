@@ -49,7 +49,9 @@ class Reading:
         self._job = job
         self._stores = stores
         self._collector = Collector(flow)
-        self._gatherer = Gatherer(flow, None, job.topics, job.clock_ms, job.suffix, job.watermarks)
+        self._gatherer = Gatherer(
+            flow, None, job.topics, job.clock_ms, job.suffix, job.watermarks, job.revisions
+        )
         self._shuffle = Shuffle(flow)
         self._first = [stage.index for level in flow.levels[:1] for stage in level]
         shuffled = frozenset[int]() if job.in_place else frozenset(self._first)

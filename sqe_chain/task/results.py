@@ -16,6 +16,7 @@ from sqe_chain.task.event_times import EventTimes, Taking
 from sqe_chain.task.exclusion import Exclusion, record_crc
 from sqe_chain.task.parking import ParkedRecord, Releasing
 from sqe_chain.task.revised import Newer
+from sqe_chain.task.revisions import OutputRevisions
 from sqe_chain.task.roots import Closing, Ticks
 from sqe_chain.task.shuffling import ShuffledUnits
 from sqe_chain.task.states import Transition
@@ -56,7 +57,8 @@ class Job:
         candidates: topic, partition and offset of the inputs that are retried alone; empty: exclusions are skipped at once.
         with_care: folds are taken back for an input that fails, which is slow. Without it, the first input that fails
             ends the attempt.
-        sections: what tasks get for features, by its class: `Taking`, `Ticks`, `Closing`, `SkipLimit`, `Behind`, `ParkedKeys`, `Releasing`, `Followed`.
+        sections: what tasks get for features, by its class: `Taking`, `Ticks`, `Closing`, `SkipLimit`, `Behind`, `ParkedKeys`, `Releasing`,
+            `Followed`, `OutputRevisions`.
     """
 
     transition: Transition
@@ -74,6 +76,11 @@ class Job:
         """Output -> what it promises: whatever it writes from now on has this time or a later one."""
         taking = self.sections.find(Taking)
         return {} if taking is None else taking.watermarks
+
+    @property
+    def revisions(self) -> OutputRevisions | None:
+        """Of outputs that were corrected; None: none was."""
+        return self.sections.find(OutputRevisions)
 
     @property
     def suffix(self) -> str:

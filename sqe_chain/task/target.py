@@ -7,6 +7,7 @@ from typing import Any
 
 from sqe_chain.envelope.head import MAX_TIMESTAMP_MS
 from sqe_chain.envelope.partitioner import partition_of
+from sqe_chain.envelope.revisions import FIRST, REVISION_HEADER, name_with
 from sqe_chain.envelope.template import OutputTemplate, WrittenLane, key_field
 from sqe_chain.errors import OutputRefused, OutputTooLarge, RepeatedPosition
 from sqe_chain.flow.compiled import CompiledFlow
@@ -37,8 +38,11 @@ class Target:
         info: TopicInfo | None,
         suffix: str,
         watermark_ms: int,
+        revision: int = FIRST,
     ) -> None:
-        self.name = f"{flow.declared_name}/{node.name}{suffix}"
+        family = name_with(f"{flow.declared_name}/{node.name}", revision)
+        self.name = family + suffix
+        self.revised: Headers = [(REVISION_HEADER, family.encode())] if revision != FIRST else []
         self.topic, self.index, self.headed = node.topic, node.index, flow.headed
         self.partitions = node.partitions
         self.process_id = node.process_id

@@ -38,12 +38,15 @@ TYPES: Final = (
     TYPE + b"\xc3\xa9",
     b"\xed\xa0\x80",
 )
-REVISED: Final = (
+OUTPUTS: Final = (
+    (b"up/words", None),
+    (b"up/words", 0),
+    (b"up/words", 3),
     (b"up/words@2", 2**31),
     (b"up/words@2", 2**31 + 1),
     (b"up/words@2/released.9f", 2**31),
 )
-"""Outputs of revisions, and what their links have as a shard."""
+"""Outputs, the last ones of revisions, and what their links have as a shard."""
 TOPICS: Final = (b"raw", b"lines", b"..", b"", b"\xff", b"t" * 249, b"t" * 250, b"a b")
 
 
@@ -103,13 +106,13 @@ def written(random: Random) -> list[Record]:
 
 def _lane(random: Random) -> tuple[reference.Link, ...]:
     count = random.choice((1, 1, 1, 1, 1, 1, 2, 2, 3, 32))
+    names = [random.choice(OUTPUTS) for _ in range(count)]
     return tuple(
         reference.Link(
-            random.choice((b"raw", b"lines")), bytes([random.randrange(3)]) * 16, random.randrange(3),
-            *random.choice(((b"up/words", None), (b"up/words", 0), (b"up/words", 3), *REVISED)),
+            random.choice((b"raw", b"lines")), bytes([random.randrange(3)]) * 16, random.randrange(3), output, shard,
             random.randrange(9), random.randrange(3), 0, random.choice((1, 2)),
         )
-        for _ in range(count)
+        for output, shard in names
     )  # fmt: skip
 
 

@@ -137,6 +137,7 @@ STREAM: dict[str, dict[str, Any]] = {
         "key": one,
         "codec": Choice("protobuf"),
         "carrier": Choice("headers"),
+        "revision": Positive(1),
         "name": Name("out"),
         "headers": True,
         "separate": True,

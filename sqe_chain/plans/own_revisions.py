@@ -1,0 +1,158 @@
+"""The revisions of a flow's own outputs: what it declares, and what their topics have.
+
+Each output has its records in ``<topic>.revisions``, and all outputs of a flow have the same revisions and seams. Of two
+operators who begin a revision at once, the record that comes first in the topic of the first output holds. Only then is it
+copied to the other topics, so no two of them differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Self
+
+from sqe_chain.envelope.revisions import (
+    FIRST,
+    RevisionRecord,
+    records_by_family,
+    revision_to_json,
+    revisions_topic,
+)
+from sqe_chain.errors import ConfigurationError, UnknownRevision
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.nodes import OutputNode
+from sqe_chain.ports import Log, Output, Range
+from sqe_chain.task.revisions import OutputRevisions
+
+
+def declared_revision(flow: CompiledFlow) -> int:
+    """The revision that a flow's outputs are declared with: all have the same one."""
+    return max((node.revision for node in flow.outputs), default=FIRST)
+
+
+def family(flow: CompiledFlow, node: OutputNode) -> str:
+    """The name of an output in links, without a revision."""
+    return f"{flow.declared_name}/{node.name}"
+
+
+def check_first_revision(flow: CompiledFlow) -> None:
+    """Refuse a flow with stages whose outputs are to be corrected.
+
+    Raises:
+        ConfigurationError: they are.
+    """
+    if declared_revision(flow) != FIRST:
+        raise ConfigurationError(
+            f"flow {flow.name!r} has stages, and its outputs are declared with revision {declared_revision(flow)}. Expected revision 1: what "
+            "stages have made is not corrected under its name. Give the outputs new names"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRevisions:
+    """The revisions that a flow's outputs have begun.
+
+    Attributes:
+        flow: the flow.
+        records: number -> its record in each output's topic that has one, by the name of the output.
+    """
+
+    flow: CompiledFlow
+    records: Mapping[int, Mapping[str, RevisionRecord]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, flow: CompiledFlow, log: Log) -> Self:
+        """What the topics of revisions have now; a topic that does not exist has none.
+
+        Raises:
+            UnknownRevision: a record cannot be understood.
+            Unavailable: the broker does not answer.
+        """
+        topics = {revisions_topic(node.topic) for node in flow.outputs}
+        infos = log.describe(topics)
+        read = {
+            name: records_by_family(
+                message
+                for block in log.read(Range(name, info.topic_id, 0, bound.begin, bound.stable_end))
+                for message in block
+            )
+            for name, info in infos.items()
+            for bound in log.bounds([(name, 0)]).values()
+        }
+        records: dict[int, dict[str, RevisionRecord]] = {}
+        for node in flow.outputs:
+            for record in read.get(revisions_topic(node.topic), {}).get(family(flow, node), ()):
+                records.setdefault(record.revision.number, {})[node.name] = record
+        return cls(flow, records)
+
+    def record(self, number: int) -> RevisionRecord | None:
+        """The record that holds for all outputs; None: the revision has not begun."""
+        own = self.records.get(number, {})
+        first = next((node.name for node in self._in_order() if node.name in own), None)
+        return None if first is None else own[first]
+
+    def missing(self, ends: Mapping[str, tuple[int, ...]]) -> list[Output]:
+        """The records that some outputs lack: one was added, or the command was killed between two topics.
+
+        Args:
+            ends: topic -> where its partitions end.
+        """
+        return [
+            self.output(node, replace(record, family=family(self.flow, node), ends=ends[node.topic]))
+            for number in sorted(self.records)
+            for node in self._in_order()
+            if node.name not in self.records[number] and (record := self.record(number)) is not None
+        ]
+
+    def begin(self, record: RevisionRecord, ends: Mapping[str, tuple[int, ...]]) -> Output:
+        """The record to append for a new revision; it is in the topic of the first output."""
+        node = self._in_order()[0]
+        return self.output(node, replace(record, family=family(self.flow, node), ends=ends[node.topic]))
+
+    @staticmethod
+    def output(node: OutputNode, record: RevisionRecord) -> Output:
+        """What to publish."""
+        return revisions_topic(node.topic), 0, record.key, record.to_bytes(), None, 0
+
+    def check_declared(self) -> RevisionRecord | None:
+        """The record of the declared revision; None: it is the first one.
+
+        Raises:
+            UnknownRevision: it has not begun.
+            ConfigurationError: a later one has begun.
+        """
+        number, newest = declared_revision(self.flow), max(self.records, default=FIRST)
+        names = ", ".join(family(self.flow, node) for node in self._in_order())
+        if newest > number:
+            raise ConfigurationError(
+                f"flow {self.flow.name!r}: {names} is declared with revision {number}, but revision {newest} has begun. Expected "
+                f"revision={newest}: the code of before would publish under the new one. Run the code that declares it"
+            )
+        record = self.record(number)
+        if record is None and number != FIRST:
+            raise UnknownRevision(
+                f"flow {self.flow.name!r}: {names} is declared with revision {number}, which has no beginning. Run sqe-chain correct first"
+            )
+        return record
+
+    def for_tasks(self) -> OutputRevisions | None:
+        """What tasks get; None: there is the first revision alone."""
+        revisions = tuple(
+            record.revision for number in self.records if (record := self.record(number)) is not None
+        )
+        return OutputRevisions({node.name: revisions for node in self.flow.outputs}) if revisions else None
+
+    def _in_order(self) -> list[OutputNode]:
+        return sorted(self.flow.outputs, key=lambda node: (node.topic, node.name))
+
+
+def digest_of(record: RevisionRecord) -> str:
+    """A digest of what a revision is, the same for all outputs of a flow, which commits keep."""
+    text = repr(sorted(revision_to_json(record.revision, record.topics).items()))
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def topics_of(outputs: Iterable[OutputNode]) -> list[str]:
+    """The topics of revisions that these outputs need."""
+    return sorted({revisions_topic(node.topic) for node in outputs})

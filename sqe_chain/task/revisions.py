@@ -1,0 +1,47 @@
+"""Under which revision a task publishes what it makes of an input: by the input's root, whatever code runs now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqe_chain.envelope.head import parse_chain
+from sqe_chain.envelope.revisions import FIRST, Revision, label
+from sqe_chain.flow.context import Origin
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRevisions:
+    """What tasks get of a flow whose outputs were corrected.
+
+    Attributes:
+        of: name of an output -> its revisions without the first one, in any order; an output that is absent has the first alone.
+    """
+
+    of: Mapping[str, tuple[Revision, ...]]
+
+    def label(self, output: str, origin: Origin) -> int:
+        """Under which revision an output publishes what is made of an input.
+
+        Args:
+            output: its name.
+            origin: the input.
+        """
+        revisions = self.of.get(output, ())
+        return label(*root_of(origin), origin.position, revisions) if revisions else FIRST
+
+    @property
+    def newest(self) -> int:
+        """The newest revision of any output."""
+        return max((own.number for revisions in self.of.values() for own in revisions), default=FIRST)
+
+
+def root_of(origin: Origin) -> tuple[bytes, int]:
+    """The id of the topic and the partition of an input's root.
+
+    Raises:
+        EnvelopeError: its chain cannot be read.
+    """
+    _, chain, _ = origin.stated
+    root = parse_chain(chain).root if chain else None
+    return (origin.tp.topic_id, origin.tp.partition) if root is None else (root.topic_id, root.partition)
