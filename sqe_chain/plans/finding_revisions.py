@@ -26,7 +26,7 @@ from sqe_chain.errors import EnvelopeError
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.inputs import input_partitions
 from sqe_chain.plans.retrying import RetryingLog
-from sqe_chain.ports import Message, Range, TopicInfo, TopicPartition
+from sqe_chain.ports import Log, Message, Range, TopicInfo, TopicPartition
 
 SAMPLE: Final = 200
 """Records at the beginning and at the end of each input partition whose chains show which topics lie before."""
@@ -63,7 +63,7 @@ class FoundRevisions:
 
 
 def find_revisions(
-    flow: CompiledFlow, log: RetryingLog, infos: Mapping[str, TopicInfo], known: Iterable[str] = ()
+    flow: CompiledFlow, log: Log | RetryingLog, infos: Mapping[str, TopicInfo], known: Iterable[str] = ()
 ) -> FoundRevisions:
     """The newest revisions that can come in a flow's inputs.
 
@@ -104,7 +104,7 @@ def _is_raw(flow: CompiledFlow, topic: str) -> bool:
 
 
 def _topics_before(
-    flow: CompiledFlow, log: RetryingLog, infos: Mapping[str, TopicInfo], upstream: FoundRevisions
+    flow: CompiledFlow, log: Log | RetryingLog, infos: Mapping[str, TopicInfo], upstream: FoundRevisions
 ) -> list[str]:
     """The topics that a sample of the inputs has come through; notes the writers of each input."""
     tps = [tp for tp in input_partitions(flow, infos) if not _is_raw(flow, tp[0])]
@@ -129,7 +129,7 @@ def _topics_before(
     return list(topics)
 
 
-def _records_of(log: RetryingLog, topics: list[str]) -> Iterable[tuple[str, Sequence[Message]]]:
+def _records_of(log: Log | RetryingLog, topics: list[str]) -> Iterable[tuple[str, Sequence[Message]]]:
     """The records about revisions of outputs in these topics."""
     of = {revisions_topic(topic): topic for topic in topics}
     infos = log.describe(of)

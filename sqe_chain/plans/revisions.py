@@ -8,14 +8,28 @@ the newest ones.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
-from sqe_chain.envelope.revisions import FIRST, Revision, RevisionRecord, revision_from_json, revision_to_json
+from sqe_chain.chain import ROOT_LENGTH, Link
+from sqe_chain.envelope.revisions import (
+    FIRST,
+    Revision,
+    RevisionRecord,
+    family_of,
+    last_settled,
+    newer_than_known,
+    revision_from_json,
+    revision_to_json,
+    superseded_from,
+)
 from sqe_chain.plans.plan import Plan, Section
 from sqe_chain.task.results import PartitionEnd
 from sqe_chain.task.revised import Followed, Newer
+
+Ignored = Literal["superseded", "newer"]
+"""Why a message has no effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +68,44 @@ class Revisions(Section):
         """The newest revision of a family that counts."""
         return max((revision.number for revision in self.known.get(family, ())), default=FIRST)
 
+    def is_behind(self, family: str) -> bool:
+        """Whether a revision of a family was met that is newer than what counts."""
+        return family in self.newer and self.newer[family].number > self.follows(family)
+
     def texts(self) -> list[str]:
         """The newest revision of each family that counts, for people."""
         return [f"revision {self.follows(family)} of {family}" for family in sorted(self.known)]
+
+    def why_ignored(self, links: Sequence[Link], position: bytes) -> tuple[Ignored, str] | None:
+        """Why a message has no effect, as a word and a sentence; None: revisions do not ignore it.
+
+        Args:
+            links: of the message, root first.
+            position: of the message.
+        """
+        unknown, begins = newer_than_known(links, self.known), superseded_from(links, self.known)
+        if unknown is not None:
+            family, number = unknown
+            return (
+                "newer",
+                f"It is of revision {number} of {family}, and the flow follows {self.follows(family)}. A rebuild takes it up.",
+            )
+        if begins is None or position[:ROOT_LENGTH] < begins:
+            return None
+        root = links[0]
+        return "superseded", " ".join(
+            f"It is superseded by revision {revision.number} of {family}"
+            + (
+                "."
+                if revision.whole
+                else f" from {root.topic}[{root.partition}]@{int.from_bytes(place[4:], 'big')} on."
+            )
+            for family, number in (family_of(link.output) for link in links[last_settled(links) :])
+            for revision in self.known.get(family, ())
+            if revision.number > number
+            and (place := revision.begins(root.topic_id, root.partition)) is not None
+            and place <= position[:ROOT_LENGTH]
+        )
 
     def for_tasks(self) -> Followed | None:
         """What tasks get; None: the first revision of everything counts."""

@@ -64,6 +64,8 @@ KINDS: Final[dict[str, tuple[Severity, str, str]]] = {
     "short-commits": ("warning", "{kept}: if the flow is down for {hours:.1f} h, Kafka forgets its place, and it reads from the beginning", "offsets.retention.minutes=10080 in the brokers' server.properties"),
     "behind": ("note", "{lag:,} offsets are not counted, and no run is at work", "start the service"),
     "failed-records": ("note", "{line}", "sqe-chain failed list"),
+    "newer-revision": ("warning", "it has revision {newest}, and the flow follows {follows}: the messages of the newer one are ignored", "sqe-chain rebuild, when the newer one has caught up"),
+    "unknown-revision": ("warning", "{why}", "let the login read the topic; sqe-chain rebuild and a first start stop until then"),
     "held-back": ("warning", "{waiting:,} records wait for event time; this partition holds them back", "sqe-chain state FLOW STAGE --waiting"),
     # stores
     "not-tried": ("warning", "not tried: {why}", "{action}"),

@@ -14,7 +14,9 @@ from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.waiting import holder_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.undecided import find_undecided, undecided_line
+from sqe_chain.plans.finding_revisions import find_revisions
 from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.revisions import Revisions
 from sqe_chain.plans.rights import READ, ReportsRights, rights_on_topics
 from sqe_chain.plans.stored_plans import read_plan
 from sqe_chain.ports import Bounds, Commit, Header, Home, Log, StateStore, TopicInfo, TopicPartition
@@ -78,6 +80,8 @@ class Facts:
         unknown_rights: topics and groups whose rights the broker does not report.
         members: programs that have joined the flow's group.
         undecided: what the flow could not process, and may count later, as a sentence; empty: nothing, or it cannot be read.
+        newer: output upstream -> its newest revision, and the older one that counts for the flow.
+        unknown_revisions: why the revisions of the inputs cannot be read; empty: they can.
     """
 
     flow: CompiledFlow
@@ -107,6 +111,8 @@ class Facts:
     unknown_rights: Sequence[str] = ()
     members: Sequence[str] = ()
     undecided: str = ""
+    newer: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    unknown_revisions: str = ""
 
 
 @dataclass(slots=True)
@@ -146,7 +152,7 @@ class Gathering:
             except ChainError as error:
                 self.errors[what] = str(error)
         now_ms = self.clock()
-        read |= self._of_servers() | {"undecided": self._undecided()}
+        read |= self._of_servers() | {"undecided": self._undecided()} | self._of_revisions(read.get("plan"))
         return Facts(self.flow, now_ms, Machine.here(self.directories), errors=self.errors, **read)
 
     def _of_topics(self) -> dict[str, Any]:
@@ -170,6 +176,29 @@ class Gathering:
             return undecided_line(find_undecided(self.flow, self.log, home))
         except ChainError:
             return ""
+
+    def _of_revisions(self, plan: Plan | None) -> dict[str, Any]:
+        """What a rebuild would take up, or a first start."""
+        flow = self.flow
+        if (
+            self.log is None
+            or not flow.stages
+            or self.errors
+            or not self.topics.keys() >= {*flow.input_topics}
+        ):
+            return {}
+        follows = Revisions() if plan is None else Revisions.of(plan)
+        newest = {family: met.number for family, met in follows.newer.items()}
+        try:
+            records = find_revisions(flow, self.log, self.topics).records
+        except ChainError as error:
+            return {"unknown_revisions": str(error)}
+        for family, own in records.items():
+            newest[family] = max(newest.get(family, 0), own[-1].revision.number)
+        behind = {family: (number, follows.follows(family)) for family, number in newest.items()}
+        return {
+            "newer": {family: own for family, own in behind.items() if plan is not None and own[0] > own[1]}
+        }
 
     def _of_login(self) -> dict[str, Any]:
         """What the login may not do, although a service does it; and who else is in the group."""

@@ -25,6 +25,7 @@ from sqe_chain.flow.stored import named_key
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.failed_logs import failed_logs
 from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.revisions import Revisions
 from sqe_chain.plans.stored_plans import kept_plans, plan_of_a_run
 from sqe_chain.ports import Message, Range
 from sqe_chain.task.failed_log import FailedLog
@@ -35,6 +36,8 @@ Verdict = Literal[
     "filtered",
     "skipped",
     "replay",
+    "superseded",
+    "newer",
     "waiting",
     "not read",
     "before start",
@@ -180,7 +183,9 @@ class _Search:
         source = self.env.flow.source_of[self.place[0]]
         if source is not None and not source.raw:
             try:
-                self.links = str(parse_chain(find_head(message.value(), message.headers()).chain))
+                head = find_head(message.value(), message.headers())
+                links = parse_chain(head.chain)
+                self.links = str(links)
             except EnvelopeError as error:
                 if message.value() is None and source.nulls != "poison":
                     return self.fate(
@@ -188,6 +193,10 @@ class _Search:
                         f"It has no value, and the source skips such records (nulls={source.nulls!r}).",
                     )
                 return self.fate("skipped", f"It cannot be read as an envelope: {error}")
+            # Before all else: the flow has dropped it before anything looked at it.
+            ignored = Revisions.of(self.plan).why_ignored(links.links, head.position)
+            if ignored is not None:
+                return self.fate(*ignored)
         fate = self._parked() or self._in_dead_letters() or self._excluded()
         if fate is None and (original := self._original()) is not None:
             reason = f"It repeats {name_of(original)}, which was read before it."

@@ -30,6 +30,7 @@ from sqe_chain.operations.skipped_again import find_skipped
 from sqe_chain.plans.environment import Environment, Ports, Refold, Role
 from sqe_chain.plans.first_stage import Begun
 from sqe_chain.plans.plan import Plan, encoded_sections
+from sqe_chain.plans.revisions import Revisions
 from sqe_chain.ports import Log, TopicPartition
 from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.runtime.observers import Quiet
@@ -261,7 +262,8 @@ class Replay:
             topic, partition, offset = self.only
             starts = {tp: planned.stop for tp, planned in plan.ends().items()} | {(topic, partition): offset}
             until = starts | {(topic, partition): offset + 1}
-            return Refold(number, starts, until, encoded_sections(Rebuilding(attempt=number)))
+            sections = encoded_sections(Rebuilding(attempt=number), Revisions.of(plan))
+            return Refold(number, starts, until, sections)
         ends, topics = self._ends(), self._topics()
         starts = dict(begun) | {tp: end for tp, end in ends.items() if self._skips(tp)}
         bounds = env.log.bounds(ends)
@@ -285,7 +287,7 @@ class Replay:
         parking = replace(
             Parking.of(plan), records=(), released=(), decided=None, skipped=find_skipped(env, self.failed)
         )
-        sections = encoded_sections(rebuilding, replace(closes, done=0), marks, parking)
+        sections = encoded_sections(rebuilding, replace(closes, done=0), marks, parking, Revisions.of(plan))
         return Refold(number, starts, until, sections)
 
 

@@ -18,6 +18,7 @@ from sqe_chain.operations.cells import Row, write_rows
 from sqe_chain.operations.moving import ExportedRow
 from sqe_chain.operations.progress import reached_at
 from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.revisions import Revisions
 from sqe_chain.plans.stored_plans import StoredPlans, read_plan
 from sqe_chain.ports import Header, Home, StateStore
 from sqe_chain.task.states import Claim
@@ -51,7 +52,13 @@ def check_continued(home: StoredPlans, flow: str, before: Plan, after: Plan) -> 
     other = kept is not None and kept.plan_id != before.plan_id
     ahead = [tp for tp, planned in before.ends().items() if tp in ends and planned.stop > ends[tp].stop]
     topics = {topic: topic_id for topic, (topic_id, _) in before.layout.sources.items()}
-    if other or ahead or topics != {topic: topic_id for topic, (topic_id, _) in after.layout.sources.items()}:
+    follows_other = Revisions.of(before).known != Revisions.of(after).known
+    if (
+        other
+        or ahead
+        or follows_other
+        or topics != {topic: topic_id for topic, (topic_id, _) in after.layout.sources.items()}
+    ):
         raise ConfigurationError(
             f"{what}, after which the flow was rewound, has got or lost an input, or began again. Expected an export of the same "
             "history. Trace without --since"
@@ -69,6 +76,7 @@ def begin_after(before: Plan, after: Plan, number: int, name: str) -> Plan:
         EventTime.of(before),
         Timers.of(before),
         replace(Closes.of(after), done=Closes.of(before).done),
+        Revisions.of(before),
     ).with_id()
 
 

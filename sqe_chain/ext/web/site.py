@@ -21,6 +21,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.operations.forget import ATTEMPT, KnownFlow, known_flow, known_flows
 from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.revisions import Revisions
 from sqe_chain.plans.stored_plans import kept_plans
 from sqe_chain.ports import Bounds, Location, Log, StateStore, TopicPartition
 from sqe_chain.runtime.states import location_of, states_in_row
@@ -145,6 +146,7 @@ class Site:
                 "away": None,
                 "open_plan": None,
                 "event_time": None,
+                "revisions": [],
             }
         plan, plans = known.plan, list(islice(kept_plans(self.stores[""], name), PAGE))
         cells = self._cells(name, plan)
@@ -174,6 +176,7 @@ class Site:
                 ).most_common()
             ],
             "event_time": self._event_time(name, plan),
+            "revisions": _revisions(plan),
         }
 
     def _inputs(self, plan: Plan) -> list[Json]:
@@ -329,6 +332,19 @@ class Site:
                 for state in stored.states
             ],
         }
+
+
+def _revisions(plan: Plan) -> list[Json]:
+    """The outputs upstream that have several revisions: which of them counts, and the newest one that was met."""
+    revisions = Revisions.of(plan)
+    return [
+        {
+            "output": family,
+            "follows": revisions.follows(family),
+            "newer": revisions.newer[family].number if revisions.is_behind(family) else None,
+        }
+        for family in sorted({*revisions.known, *revisions.newer})
+    ]
 
 
 def _check_counted(plan: Plan, at_least: Sequence[tuple[str, int, int]]) -> None:

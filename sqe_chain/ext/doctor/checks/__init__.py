@@ -25,6 +25,13 @@ def _undecided(facts: Facts) -> Iterator[Diagnostic]:
         yield report("failed-records", f"flow {facts.flow.name}", line=facts.undecided)
 
 
+def _revisions(facts: Facts) -> Iterator[Diagnostic]:
+    for output, (newest, follows) in sorted(facts.newer.items()):
+        yield report("newer-revision", output, newest=newest, follows=follows)
+    if facts.unknown_revisions:
+        yield report("unknown-revision", f"flow {facts.flow.name}", why=facts.unknown_revisions)
+
+
 CHECKS: tuple[Callable[[Facts], Iterator[Diagnostic]], ...] = (
     _unreachable,
     topics.missing_topics,
@@ -36,6 +43,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Diagnostic]], ...] = (
     positions.expiry,
     positions.lag,
     _undecided,
+    _revisions,
     states.claims,
     states.headers,
     states.declaration,

@@ -171,6 +171,11 @@ function timeline(batches) {
     table("Batches by step", ["plan", "committed (UTC)", "timeline", ...STEPS.map((step) => el("span", { class: `key step-${step}` }, step)), "records", "replays", "outputs"], rows));
 }
 
+function revisions(known) {
+  return el("ul", { id: "revisions" }, ...known.map((one) => el("li", { class: one.newer ? "warn" : "" },
+    `${one.output}: revision ${one.follows} counts${one.newer ? `, revision ${one.newer} is ignored until sqe-chain rebuild` : ""}`)));
+}
+
 function eventTime(found) {
   if (!found || !found.waiting) return el("p", { class: "dim" }, "Nothing waits for event time.");
   return facts([["records that wait", number(found.waiting)], ["taken up to (UTC)", time(found.taken_to_ms)],
@@ -195,6 +200,7 @@ async function drawFlow(name) {
     flow.away ? el("p", { class: "bad", role: "alert" }, `${flow.away} Positions and lag are unknown.`) : null,
     el("h2", {}, "Last error"), lastError(flow.last_error),
     el("h2", {}, "Event time"), eventTime(flow.event_time),
+    ...(flow.revisions.length ? [el("h2", {}, "Revisions upstream"), revisions(flow.revisions)] : []),
     el("h2", {}, "Batches by step"), timeline(flow.batches),
     el("h2", {}, "Batches"),
     el("div", { class: "bars", role: "img", "aria-label": `Records of the last ${plans.length} batches` },

@@ -233,7 +233,7 @@ def test_a_place_that_only_commits_keep_may_be_forgotten(republisher: World, che
 
 
 def test_each_kind_of_finding_is_planted() -> None:
-    elsewhere = {"held-back", "unreachable", "no-engine"}
+    elsewhere = {"held-back", "unreachable", "no-engine", "newer-revision", "unknown-revision"}
     # A log in memory has no logins and no groups.
     of_servers = {"no-right", "unknown-rights", "not-tried", "group-members"}
     assert KINDS.keys() - PLANTED.keys() - AT_A_REPUBLISHER.keys() == elsewhere | of_servers
