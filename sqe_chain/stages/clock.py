@@ -435,11 +435,19 @@ class Timetable:
         """Count a record that does not move stream time: the size of index rows goes by the records seen."""
         self._records += 1
 
-    def observe_run(self, count: int, latest_ms: int) -> None:
-        """`observe` for several records before `ordinary_until_ms`; `latest_ms`: the latest of their times, or stream time if that is later."""
-        if count:
-            self._records += count
+    def observe_run(self, count: int, latest_ms: int, *, placed: bool) -> None:
+        """`observe` for several records before `ordinary_until_ms`, none of which lies after its place.
+
+        Args:
+            count: how many.
+            latest_ms: the latest of their times, or stream time if that is later.
+            placed: they have places in the order of times.
+        """
+        if count and placed:
+            self.time.follow(latest_ms, latest_ms)
+        elif count:
             self.time.observe(latest_ms)
+        self._records += count
 
     def listed_rows(self) -> list[bytes]:
         """All rows that are listed for a later moment, in order. It reads the whole index."""

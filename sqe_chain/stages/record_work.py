@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import le
 from typing import Any, ClassVar, Final, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 from sqe_chain._proto.dropped_pb2 import Dropped
@@ -24,6 +25,8 @@ from sqe_chain.stages.user_code import UserCodeError, guarded
 
 Extract = Callable[[Record], Any]
 """A function of a record: what a `RecordStage` calls."""
+NEVER: Final = 1 << 64
+"""After the time of any record."""
 LONGEST_KEY: Final = 32 * 1024
 """Rows of records with longer keys are not loaded ahead: a store may refuse such a key, which must fail its record alone."""
 
@@ -384,3 +387,17 @@ class RunWork(RecordWork):
     def _stop(self, run: UnitRun, index: int, error: Exception) -> NoReturn:
         self._task.failed(run.origin(index), error, run.keys[index])
         raise AssertionError("poison stops this flow") from error
+
+
+def moves_in(run: UnitRun) -> tuple[Sequence[int], bool]:
+    """What records move stream time to in a run, and whether they have places in the order of times.
+
+    Mostly these are their times; `NEVER` of those that are no part of a run. One that lies after its place, because its clock ran
+    ahead, moves it to its place only. In a flow with places, one before 1970 is none, as in `RecordWork`.
+    """
+    times_ms, orders_ms = run.times_ms, run.orders_ms
+    placed = max(orders_ms, default=-1) >= 0
+    if not placed or (min(orders_ms) >= 0 and all(map(le, times_ms, orders_ms))):
+        return times_ms, placed
+    each = zip(times_ms, orders_ms, strict=True)
+    return [at_ms if 0 <= order_ms >= at_ms else NEVER for at_ms, order_ms in each], placed

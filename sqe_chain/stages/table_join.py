@@ -33,7 +33,7 @@ from sqe_chain.stages.joining import JOINED, How, Join, JoinKind
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.own_values import Stored
 from sqe_chain.stages.record import FORWARD, Record, Verdict
-from sqe_chain.stages.record_work import RunWork
+from sqe_chain.stages.record_work import RunWork, moves_in
 from sqe_chain.stages.timed_stage import MONTH_GUARD
 from sqe_chain.stages.user_code import RunError
 
@@ -141,8 +141,21 @@ class TableJoin(Join):
         times_ms: Sequence[int],
         begin: int,
         end: int,
+        moves_ms: Sequence[int] | None = None,
+        *,
+        placed: bool = False,
     ) -> int:
         """Join values of the first stream as `accept` does, from index `begin` to before `end`, up to the first that gives an output.
+
+        Args:
+            combine: see `TableJoin`.
+            keys: of the records.
+            values: of the records.
+            times_ms: their event times.
+            begin: the index of the first.
+            end: the index after the last.
+            moves_ms: what moves stream time; `NEVER`: the record needs `accept`. None: their times do.
+            placed: they have places in the order of times.
 
         Returns the index after the last value that was joined, whose output is then among the results. The value at that index may need
         `accept`. Not after an earlier attempt has written rows.
@@ -155,11 +168,13 @@ class TableJoin(Join):
         if self._static:
             now_ms, limit_ms = _ALWAYS_MS, -_ALWAYS_MS
         index, unmatched = begin, self.unmatched
+        moves_ms = times_ms if moves_ms is None or self._static else moves_ms
         if now_ms is None:
             return begin
         while index < end:
             key, at_ms = keys[index], times_ms[index]
-            if key is None or at_ms >= limit_ms or max(now_ms, at_ms) - at_ms > self._history_ms:
+            late = max(now_ms, at_ms) - at_ms > self._history_ms
+            if key is None or late or moves_ms[index] >= limit_ms:
                 break
             now_ms = max(now_ms, at_ms)
             said = self._said(JOINED + key, at_ms)
@@ -177,7 +192,7 @@ class TableJoin(Join):
                 break
         self.joined += index - begin - (self.unmatched - unmatched)
         if not self._static:
-            self._timetable.observe_run(index - begin, now_ms)
+            self._timetable.observe_run(index - begin, now_ms, placed=placed)
         return index
 
     def finish(self, now_ms: int) -> None:
@@ -325,10 +340,13 @@ class TableJoinWork(RunWork):
     def _join(self, run: UnitRun, begin: int, end: int) -> None:
         """Join values of the first stream."""
         index, join_run, combine = begin, self._stage.join_run, self._combine
+        moves_ms, placed = moves_in(run)
         while index < end:  # each turn takes one unit at least
             before = index
             try:
-                index = join_run(combine, run.keys, run.values, run.times_ms, index, end)
+                index = join_run(
+                    combine, run.keys, run.values, run.times_ms, index, end, moves_ms, placed=placed
+                )
             except RunError as error:
                 self._stop(run, error.index, error)
             if index > before and self._stage.has_results:

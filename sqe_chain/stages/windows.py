@@ -47,7 +47,7 @@ from sqe_chain.flow.units import Push, Unit, UnitRun
 from sqe_chain.stages.clock import JumpGuard
 from sqe_chain.stages.own_values import OwnValues, state_left
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict, dropped
-from sqe_chain.stages.record_work import Given, RecordFunctions, RunWork, context_of
+from sqe_chain.stages.record_work import Given, RecordFunctions, RunWork, context_of, moves_in
 from sqe_chain.stages.table import write_row
 from sqe_chain.stages.timed_stage import MONTH_GUARD, ExpiringRows, KeyedStage, TimedKind
 from sqe_chain.stages.user_code import RunError, guarded
@@ -97,7 +97,15 @@ class WindowFold(Generic[State]):
         if len(held) > 1:
             state = self._merged(state, held[1:])
         check_nothing("fold", self._fold, self._fold(state, value))
-        left: State = state_left(codec, state, "the fold of a window")
+        return self.left(state)
+
+    def left(self, state: State) -> State:
+        """The state that a fold has left, as it is stored.
+
+        Raises:
+            PoisonError: it cannot be stored.
+        """
+        left: State = state_left(self._codec, state, "the fold of a window")
         return left
 
     def _merged(self, state: State, others: Sequence[OpenWindow[State]]) -> State:
@@ -234,30 +242,35 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         times_ms: Sequence[int],
         begin: int,
         moves_ms: Sequence[int] | None = None,
+        *,
+        placed: bool = False,
     ) -> int:
         """Fold records as `accept` does, from an index on, for as long as each of them only changes one open window.
 
-        It costs a small part of `accept`, but changes states without copies, so the batch is worth nothing when a fold raises. Not for sessions,
-        windows that overlap, or states that have to be checked.
+        It costs a small part of `accept`, but changes states without copies, so the batch is worth nothing when a fold raises. Not for sessions
+        or windows that overlap.
 
         Args:
-            fold: the user's function.
-            keys: of the records; so are their values.
-            values: see above.
+            fold: see `WindowedAggregate`.
+            keys: of the records.
+            values: of the records.
             times_ms: their event times.
-            begin: the first index.
-            moves_ms: their places, which move stream time, where they have times of their own; None: their times do.
+            begin: the index of the first.
+            moves_ms: what moves stream time; `NEVER`: the record needs `accept`. None: their times do.
+            placed: they have places in the order of times.
 
-        Returns the index of the first record that needs `accept`; the number of records if none does.
+        Returns:
+            The index of the first record that needs `accept`; the number of records if none does.
 
         Raises:
-            RunError: `fold` has raised.
+            RunError: `fold` has raised, or has left a state that cannot be stored.
         """
         timetable, moves_ms = self._timetable, moves_ms or times_ms
         now_ms, limit_ms = timetable.time.now_ms, timetable.ordinary_until_ms
         index = begin - 1
         start_ms = end_ms = 0
         opened: dict[bytes, OpenWindow[State]] = {}
+        checks = not self._codec.self_checking
         if now_ms is None:
             return begin
         for index in range(begin, len(keys)):
@@ -275,15 +288,16 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
             if window is None:
                 break
             try:
-                if (given := fold(window.state, values[index])) is not None:
+                if (given := fold(window.state, values[index])) is not None or checks:
                     check_nothing("fold", fold, given)
+                    window.state = self._fold.left(window.state)
             except Exception as error:
                 raise RunError(error, index) from error
             if to_ms > now_ms:  # noqa: PLR1730 - max() costs as much as half of the rest of the loop
                 now_ms = to_ms
         else:
             index += 1
-        timetable.observe_run(index - begin, now_ms)
+        timetable.observe_run(index - begin, now_ms, placed=placed)
         return index
 
     def still_open(self, key: bytes, span: Span) -> Result | None:
@@ -497,7 +511,7 @@ class WindowsKind(TimedKind[WindowedAggregate[Any]]):
         guard, refuses = self.time_guard, False
         if self.time is not None and guard is not None:
             refuses = guard.policy != "hold"  # it judges each record
-        return fixed and plain and not refuses and self.beats is None and self.states.self_checking
+        return fixed and plain and not refuses and self.beats is None
 
     def start(self, task: StageTask) -> StageWork:
         return WindowsWork(self, task)
@@ -594,7 +608,7 @@ class WindowsWork(RunWork):
         run = UnitRun.of(units)
         self._load(run)
         # The user's own function: a fold that fails ends the attempt, so nobody has to know whose error it was.
-        moves_ms = times_ms = run.times_ms
+        times_ms, (moves_ms, placed) = run.times_ms, moves_in(run)
         if self._declared.time is not None:
             times_ms, moves_ms = self._own_times(run, self._declared.time), run.orders_ms
         if not times_ms:  # it fails on its record
@@ -603,7 +617,7 @@ class WindowsWork(RunWork):
         index, fold_run, fold = 0, self._stage.fold_run, self._declared.fold.function
         while index < len(run):  # each turn takes one unit at least
             try:
-                index = fold_run(fold, run.keys, run.values, times_ms, index, moves_ms)
+                index = fold_run(fold, run.keys, run.values, times_ms, index, moves_ms, placed=placed)
             except RunError as error:
                 self._stop(run, error.index, error)
             if index < len(run):

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqe_chain.flow.table import RowTable
+from sqe_chain.flow.units import UnitRun
 from sqe_chain.stages.clock import JumpGuard
 from sqe_chain.stages.record import Record
+from sqe_chain.stages.record_work import moves_in
 from sqe_chain.stages.table_join import TableJoin
 from tests.support.partial_writes import RecordingTable, Rows, run_with_partial_writes
 
@@ -56,10 +58,16 @@ def one_by_one(join: TableJoin, batch: list[Record]) -> tuple[list[bool], Told]:
 def in_runs(join: TableJoin, batch: list[Record]) -> tuple[list[bool], Told]:
     verdicts, told = list[bool](), Told()
     keys, values, times = zip(*((one.key, one.value, one.timestamp_ms) for one in batch), strict=True)
+    orders = [-1 if one.place_ms is None else one.place_ms for one in batch]
+    moves, placed = moves_in(UnitRun([], [], [], list(times), orders, [], []))
     while (index := len(verdicts)) < len(batch):
         seconds = (number for number in range(index, len(batch)) if is_second(batch[number]))
         end = next(seconds, len(batch))
-        joined = join.join_run(pair, keys, values, times, index, end) if index < end else index
+        joined = (
+            join.join_run(pair, keys, values, times, index, end, moves, placed=placed)
+            if index < end
+            else index
+        )
         told += taken(join, joined - 1)
         verdicts += [True] * (joined - index)
         if joined == index:
@@ -71,19 +79,23 @@ def in_runs(join: TableJoin, batch: list[Record]) -> tuple[list[bool], Told]:
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[list[Record]]:
-    """Times go on, now and then back, and sometimes by more than is believed."""
+    """Times go on, now and then back, and sometimes by more than is believed, or than the place of the record."""
     at_ms, found = 0, list[list[Record]]()
+    placed = draw(st.booleans())
     for _ in range(draw(st.integers(1, 3))):
         batch: list[Record] = []
         for _ in range(draw(st.integers(1, 20))):
             at_ms = max(0, at_ms + draw(st.sampled_from([0, 1, 1, 2, 3, 9, -4, -12])))
-            jump = draw(st.sampled_from([0] * 14 + [200]))
+            jump = draw(st.sampled_from([0] * 14 + [20, 200]))
             topic, key = (
                 draw(st.sampled_from(["first", "first", "second"])),
                 draw(st.sampled_from([b"a", b"b"])),
             )
             value = StringValue(value=str(at_ms))
-            batch.append(Record(key=key, value=value, timestamp_ms=at_ms + jump, topic=topic))
+            place_ms = max([at_ms, *(one.place_ms or 0 for one in batch)]) if placed else None
+            batch.append(
+                Record(key=key, value=value, timestamp_ms=at_ms + jump, topic=topic, place_ms=place_ms)
+            )
         found.append(batch)
     return found
 
@@ -105,3 +117,11 @@ def test_runs_give_what_single_records_give(
         assert run(RecordingTable(other)) == single(RecordingTable(rows))
         rows, other = run_with_partial_writes(rows, single), run_with_partial_writes(other, run)
         assert other == rows
+
+
+def test_a_value_whose_clock_ran_ahead_of_its_place_is_no_part_of_a_run() -> None:
+    """It moves stream time to its place; moved to its time, what comes after it would be late."""
+    join, value = join_on(RecordingTable({}), "inner", 0), StringValue(value="1")
+    assert join.accept(Record(key=b"a", value=value, timestamp_ms=1, place_ms=1)).forward
+    moves, placed = moves_in(UnitRun([], [], [], [2, 9], [2, 3], [], []))
+    assert join.join_run(pair, [b"a", b"a"], [value, value], [2, 9], 0, 2, moves, placed=placed) == 1

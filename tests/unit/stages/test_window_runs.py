@@ -5,19 +5,27 @@ Method: Hypothesis; batches with new stage objects on one table, rows written in
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sqe_chain.errors import PoisonError
 from sqe_chain.flow.table import RowTable
+from sqe_chain.flow.units import UnitRun
 from sqe_chain.stages.clock import JumpGuard
 from sqe_chain.stages.record import Record
+from sqe_chain.stages.record_work import moves_in
+from sqe_chain.stages.user_code import RunError
 from sqe_chain.stages.windowing import Tumbling
 from sqe_chain.stages.windows import WindowedAggregate
 from tests.support.partial_writes import RecordingTable, Rows, run_with_partial_writes
 
+SHARED: list[str] = []
+"""What a fold puts into each state: a stage must not let two states share it."""
 GUARD = JumpGuard(max_jump_ms=60, confirmations=2, policy="drop")
 Batch = tuple[int, list[Record]]
 """A moment to which stream time is moved before it, and its records."""
@@ -25,16 +33,45 @@ Told = list[tuple[int, bytes, int, str]]
 """Index of the record that closed a window, key, beginning, state; -1 for the end of the batch."""
 
 
-def write(state: StringValue, value: str) -> None:
+@dataclass
+class Text:
+    """A state in JSON whose fields nobody can change from elsewhere; `share` is to become a float."""
+
+    value: str = ""
+    share: float = 0
+
+
+@dataclass
+class Texts:
+    """A state in JSON that could share an object."""
+
+    values: list[str] = field(default_factory=list)
+
+    @property
+    def value(self) -> str:
+        return "".join(self.values)
+
+
+State = StringValue | Text | Texts
+STATES: list[type[State]] = [StringValue, Text, Texts]
+
+
+def write(state: State, value: str) -> None:
     """Not commutative, so that the order of folding shows."""
+    if isinstance(state, Texts):
+        SHARED[:] = [*state.values, value]
+        state.values = SHARED
+        return
     state.value += value
+    if isinstance(state, Text):
+        state.share = len(state.value)
 
 
-def stage_on(table: RowTable, lateness_ms: int) -> WindowedAggregate[StringValue]:
+def stage_on(table: RowTable, lateness_ms: int, state: type[State] = StringValue) -> WindowedAggregate[Any]:
     return WindowedAggregate(
         table,
         windows=Tumbling(10),
-        state=StringValue,
+        state=state,
         fold=write,
         lateness_ms=lateness_ms,
         retention_ms=25,
@@ -42,7 +79,7 @@ def stage_on(table: RowTable, lateness_ms: int) -> WindowedAggregate[StringValue
     )
 
 
-def one_by_one(stage: WindowedAggregate[StringValue], batch: Batch) -> tuple[list[bool], Told]:
+def one_by_one(stage: WindowedAggregate[Any], batch: Batch) -> tuple[list[bool], Told]:
     beat_ms, records = batch
     stage.advance(beat_ms)
     told, verdicts = taken(stage, 0), list[bool]()
@@ -53,15 +90,17 @@ def one_by_one(stage: WindowedAggregate[StringValue], batch: Batch) -> tuple[lis
     return verdicts, told + taken(stage, -1)
 
 
-def in_runs(stage: WindowedAggregate[StringValue], batch: Batch) -> tuple[list[bool], Told]:
+def in_runs(stage: WindowedAggregate[Any], batch: Batch) -> tuple[list[bool], Told]:
     beat_ms, records = batch
     stage.advance(beat_ms)
     told, verdicts = taken(stage, 0), list[bool]()
     keys, values, times = zip(
         *((record.key, record.value, record.timestamp_ms) for record in records), strict=True
     )
+    orders = [-1 if record.place_ms is None else record.place_ms for record in records]
+    moves, placed = moves_in(UnitRun([], [], [], list(times), orders, [], []))
     while (index := len(verdicts)) < len(records):
-        end = stage.fold_run(write, keys, values, times, index)
+        end = stage.fold_run(write, keys, values, times, index, moves, placed=placed)
         assert taken(stage, end) == []
         verdicts += [True] * (end - index)
         if end < len(records):
@@ -77,32 +116,34 @@ def taken(stage: WindowedAggregate[Any], index: int) -> Told:
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[Batch]:
-    """Times go on, now and then back, and sometimes by more than is believed."""
+    """Times go on, now and then back, and sometimes by more than is believed, or than the place of the record."""
     at_ms, found = 0, list[Batch]()
+    placed = draw(st.booleans())
     for _ in range(draw(st.integers(1, 3))):
         batch: list[Record] = []
         beat_ms = draw(st.sampled_from([0, at_ms + 30]))
         at_ms = max(at_ms, beat_ms)
         for _ in range(draw(st.integers(1, 25))):
             at_ms = max(0, at_ms + draw(st.sampled_from([0, 0, 1, 1, 2, 3, 6, 10, 11, -4, -12])))
-            jump = draw(st.sampled_from([0] * 14 + [200]))
+            jump = draw(st.sampled_from([0] * 14 + [20, 200]))
             key = draw(st.sampled_from([b"a", b"b", b"c"]))
-            batch.append(Record(key=key, value=f"{at_ms} ", timestamp_ms=at_ms + jump))
+            place_ms = max([at_ms, *(record.place_ms or 0 for record in batch)]) if placed else None
+            batch.append(Record(key=key, value=f"{at_ms} ", timestamp_ms=at_ms + jump, place_ms=place_ms))
         found.append((beat_ms, batch))
     return found
 
 
-@given(batches(), st.sampled_from([0, 5]))
-def test_runs_give_what_single_records_give(found: list[Batch], lateness_ms: int) -> None:
+@given(batches(), st.sampled_from([0, 5]), st.sampled_from(STATES))
+def test_runs_give_what_single_records_give(found: list[Batch], lateness_ms: int, state: type[State]) -> None:
     rows: Rows = {}
     other: Rows = {}
     for batch in found:
 
         def single(table: RowTable, batch: Batch = batch) -> tuple[list[bool], Told]:
-            return one_by_one(stage_on(table, lateness_ms), batch)
+            return one_by_one(stage_on(table, lateness_ms, state), batch)
 
         def run(table: RowTable, batch: Batch = batch) -> tuple[list[bool], Told]:
-            return in_runs(stage_on(table, lateness_ms), batch)
+            return in_runs(stage_on(table, lateness_ms, state), batch)
 
         assert run(RecordingTable(other)) == single(RecordingTable(rows))
         rows, other = run_with_partial_writes(rows, single), run_with_partial_writes(other, run)
@@ -114,3 +155,21 @@ def test_what_an_earlier_attempt_has_written_is_not_folded_again() -> None:
     stage = stage_on(RecordingTable({}, b"wa"), 0)
     assert stage.accept(Record(key=b"b", value="x", timestamp_ms=1)).forward
     assert stage.fold_run(write, [b"b", b"a", b"b"], ["x", "x", "x"], [2, 3, 4], 0) == 1
+
+
+def test_a_state_that_cannot_be_stored_fails_at_the_record_that_left_it() -> None:
+    """Not when its window closes: another record would be to blame."""
+    stage = stage_on(RecordingTable({}), 0, Text)
+    assert stage.accept(Record(key=b"b", value="x", timestamp_ms=1)).forward
+    with pytest.raises(RunError, match="cannot be stored") as raised:
+        stage.fold_run(write, [b"a", b"a", b"a"], ["x", "\ud800", "x"], [2, 3, 4], 0)
+    assert raised.value.index == 1
+    assert isinstance(raised.value.raised, PoisonError)
+
+
+def test_a_record_whose_clock_ran_ahead_of_its_place_is_no_part_of_a_run() -> None:
+    """It moves stream time to its place; moved to its time, what comes after it would be late."""
+    stage = stage_on(RecordingTable({}), 0)
+    assert stage.accept(Record(key=b"a", value="x", timestamp_ms=1, place_ms=1)).forward
+    moves, placed = moves_in(UnitRun([], [], [], [2, 9], [2, 3], [], []))
+    assert stage.fold_run(write, [b"a", b"a"], ["x", "x"], [2, 9], 0, moves, placed=placed) == 1
