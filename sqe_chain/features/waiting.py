@@ -41,6 +41,9 @@ NOTICE_MS: Final = 60_000
 """After so long the first notice is emitted; each further one after twice the time."""
 
 
+Ends = dict[TopicPartition, int]
+
+
 @dataclass(slots=True)
 class _Passage:
     """How far it is known that what was there is passed on.
@@ -56,8 +59,52 @@ class _Passage:
     since_ms: int
     began_ms: int
     hops: tuple[Hop, ...]
-    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    ends: Ends = field(default_factory=dict)
     passed_ms: int | None = None
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What the broker answers while one batch looks for idle writers: each question is asked once, however many partitions are silent.
+
+    Answers are numbered in the order of their questions. What a republisher has passed on is in the log that is asked for after its
+    commit, so an answer counts again only where it was given late enough.
+    """
+
+    env: Environment
+    _asked: int = 0
+    _infos: dict[str, Infos] = field(default_factory=dict)
+    _ends: dict[str, tuple[int, Ends]] = field(default_factory=dict)
+    # By identity: partitions that wait for the same ends share one object, which is kept here.
+    _behind: dict[tuple[str, int], tuple[int, bool, Ends]] = field(default_factory=dict)
+
+    def is_there(self, topic: str) -> bool:
+        """Whether there is such a topic."""
+        if topic not in self._infos:
+            self._infos[topic] = self.env.log.describe([topic])
+        return topic in self._infos[topic]
+
+    def ends_of(self, topic: str, after: int) -> Ends:
+        """Where a topic that is there ends, by an answer after this one."""
+        number, ends = self._ends.get(topic, (0, {}))
+        if number <= after:
+            tps = inputs.partitions_of(self._infos[topic].values())
+            ends = {tp: bounds.stable_end for tp, bounds in self.env.log.bounds(tps).items()}
+            self._asked += 1
+            self._ends[topic] = self._asked, ends
+        return ends
+
+    def is_behind(self, group: str, ends: Ends) -> tuple[int, bool]:
+        """Whether a republisher has not committed all of it, and the number of the answer. One that has no commit does not exist any more."""
+        if (group, id(ends)) not in self._behind:
+            commits = self.env.log.committed(group, ends)
+            behind = bool(commits) and any(
+                end > (commits[tp].offset if tp in commits else 0) for tp, end in ends.items()
+            )
+            self._asked += 1
+            self._behind[group, id(ends)] = self._asked, behind, ends
+        number, behind, _ = self._behind[group, id(ends)]
+        return number, behind
 
 
 @dataclass(slots=True)
@@ -87,7 +134,7 @@ class IdleWriters:
             seen: the latest event times that were known by some clocks.
             at_end: no more input is expected, so silence need not have lasted.
         """
-        idle_ms = self.env.settings.idle_ms
+        idle_ms, answers = self.env.settings.idle_ms, _Answers(self.env)
         caught_up: dict[TopicPartition, dict[str, int | None]] = {}
         for tp, offset in offsets.items():
             if offset < bounds[tp].stable_end:
@@ -97,7 +144,8 @@ class IdleWriters:
             for writer, silent_ms in sorted(here.silent_since().items()):
                 if not (at_end or clock_ms - silent_ms >= idle_ms):
                     continue
-                passed_ms = self._passed(tp, writer, silent_ms, here.hops_of(writer), clock_ms)
+                passage = self._passage(tp, writer, silent_ms, here.hops_of(writer), clock_ms)
+                passed_ms = _passed(passage, here.hops_of(writer), clock_ms, answers)
                 if passed_ms is None:
                     continue
                 latest_ms = seen_by(seen, passed_ms - idle_ms)
@@ -112,37 +160,14 @@ class IdleWriters:
         source = self.env.flow.source_of[tp[0]]
         return source is not None and source.static
 
-    def _passed(
+    def _passage(
         self, tp: TopicPartition, name: str, since_ms: int, hops: tuple[Hop, ...], clock_ms: int
-    ) -> int | None:
-        """By which clock all that there was is known to have been passed on; None: by none."""
-        if not hops:
-            return clock_ms
+    ) -> _Passage:
+        """What is known of a writer that has been silent in a partition."""
         known = self._passages.get((tp, name))
-        if known is None or known.since_ms != since_ms:
+        if hops and (known is None or known.since_ms != since_ms):
             known = self._passages[tp, name] = _Passage(since_ms, clock_ms, hops)
-        while known.hops:
-            group, topic = known.hops[0]
-            infos = self.env.log.describe([topic])
-            if topic in infos:
-                tps = inputs.partitions_of(infos.values())
-                known.ends = known.ends or {
-                    tp: bounds.stable_end for tp, bounds in self.env.log.bounds(tps).items()
-                }
-                if self._is_behind(group, known.ends):
-                    return known.passed_ms
-            known.hops, known.ends = known.hops[1:], {}
-        known.passed_ms = known.began_ms
-        # The next call begins again with the first republisher: that all was passed on by now proves nothing of what comes from now on.
-        known.began_ms, known.hops = clock_ms, hops
-        return known.passed_ms
-
-    def _is_behind(self, group: str, ends: Mapping[TopicPartition, int]) -> bool:
-        """Whether a republisher has not committed all of it. One that has no commit at all does not exist any more."""
-        commits = self.env.log.committed(group, ends)
-        return bool(commits) and any(
-            end > (commits[tp].offset if tp in commits else 0) for tp, end in ends.items()
-        )
+        return known or _Passage(since_ms, clock_ms, hops)
 
     def _still_at_end(
         self, caught_up: dict[TopicPartition, dict[str, int | None]], offsets: Mapping[TopicPartition, int]
@@ -154,6 +179,25 @@ class IdleWriters:
         bounds = self.env.log.bounds(passed_on)
         grown = {tp for tp in passed_on if bounds[tp].stable_end != offsets[tp]}
         return {tp: {} if tp in grown else idle for tp, idle in caught_up.items()}
+
+
+def _passed(known: _Passage, hops: tuple[Hop, ...], clock_ms: int, answers: _Answers) -> int | None:
+    """By which clock all that there was is known to have been passed on; None: by none."""
+    if not hops:
+        return clock_ms
+    after = 0
+    while known.hops:
+        group, topic = known.hops[0]
+        if answers.is_there(topic):
+            known.ends = known.ends or answers.ends_of(topic, after)
+            after, behind = answers.is_behind(group, known.ends)
+            if behind:
+                return known.passed_ms
+        known.hops, known.ends = known.hops[1:], {}
+    known.passed_ms = known.began_ms
+    # The next call begins again with the first republisher: that all was passed on by now proves nothing of what comes from now on.
+    known.began_ms, known.hops = clock_ms, hops
+    return known.passed_ms
 
 
 class Holder(NamedTuple):

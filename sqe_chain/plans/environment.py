@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.plans.events import Event, Notice, Observer, Waiting
@@ -15,6 +17,8 @@ from sqe_chain.plans.retrying import Committing, Retry, RetryingLog, RetryingSto
 from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Header, Log, Sink, StateStore, TopicPartition
 from sqe_chain.task.results import Job, Portion, Report
+
+Item = TypeVar("Item")
 
 
 class Engine(Protocol):
@@ -167,6 +171,7 @@ class Environment:
         settings: how to run.
         role: what the run is there for.
         is_dead: whether the process that an owner text names is known to be dead.
+        writers: how many state partitions the driver writes at the same time, where tasks do not: each write waits for a disk.
         retry: repeats what consists of several calls of ports.
         log: Kafka; its calls are repeated until they are answered.
         commits: sends the commits of the run.
@@ -181,6 +186,7 @@ class Environment:
     settings: Settings = field(default_factory=Settings)
     role: Role = field(default_factory=Role)
     is_dead: Callable[[str], bool] = lambda _owner: False
+    writers: int = 1
     retry: Retry = field(init=False)
     log: RetryingLog = field(init=False)
     commits: Committing = field(init=False)
@@ -207,6 +213,20 @@ class Environment:
         """
         return RetryingStore(self.ports.store(stage), self.retry)
 
+    def for_each(self, what: str, left: list[Item], do: Callable[[Item], None]) -> None:
+        """Do something for each of these, `writers` at a time, and repeat what is not answered. The list is empty then.
+
+        Args:
+            what: what is done, for people: it follows "waiting to".
+            left: the first one last; each is taken away when it is done.
+            do: what; it must find out by itself that it was done before.
+
+        Raises:
+            Unavailable: the service was asked to stop while it waited.
+            ChainError: any other error, when no call is under way any more.
+        """
+        self.retry.call(what, partial(_do_all, left, do, self.writers))
+
     def cells(self) -> list[tuple[StageNode, int]]:
         """Every (stage, cell)."""
         return [(stage, cell) for stage in self.flow.stages for cell in self.flow.cells[stage.index]]
@@ -226,3 +246,30 @@ class Environment:
         self.observer.step(number, "before")
         yield
         self.observer.step(number, "after")
+
+
+def _do_all(left: list[Item], do: Callable[[Item], None], writers: int) -> None:
+    """See `Environment.for_each`: all of it once."""
+    if writers == 1 or len(left) <= 1:
+        while left:
+            do(left[-1])
+            left.pop()
+        return
+    undone, away = list[Item](), list[Unavailable]()
+    with ThreadPoolExecutor(min(writers, len(left)), "sqe-chain headers") as pool:
+        calls = [(item, pool.submit(do, item)) for item in reversed(left)]
+        try:
+            for item, call in calls:
+                try:
+                    call.result()
+                except CancelledError:
+                    undone.append(item)
+                except Unavailable as error:  # what the others find weighs more, but no more of them begin
+                    undone.append(item)
+                    away.append(error)
+                    pool.shutdown(wait=False, cancel_futures=True)
+        finally:
+            pool.shutdown(cancel_futures=True)
+    left[:] = reversed(undone)
+    if away:
+        raise away[0]

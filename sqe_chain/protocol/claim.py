@@ -20,6 +20,7 @@ from sqe_chain.features.locations import epochs_of_locations
 from sqe_chain.features.readers import check_entered
 from sqe_chain.features.sinks import epochs_of_sinks
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.nodes import StageNode
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Claimed, Standby
 from sqe_chain.plans.inputs import parse_metadata
@@ -149,9 +150,9 @@ def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], He
     first = Header(mine.epoch, mine.run_id, number, plan_id)
     stored_in = last.layout.stored_in()
     headers = _headers(env, stored_in)
-    for stage, part in env.flow.all_cells:
-        if stage.name not in stored_in:
-            continue
+
+    def write(cell: tuple[StageNode, int]) -> None:
+        stage, part = cell
         birth = last.layout.stages[stage.name].birth
         header = headers[stage.index, part]
         where = f"{stored_in[stage.name]}/{stage.name}/{part}"
@@ -169,13 +170,16 @@ def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], He
                     f"{where}: run {header.run_id} has epoch {header.epoch}, this one {mine.epoch}"
                 )
             wanted = replace(header, epoch=mine.epoch, run_id=mine.run_id) if header else first
-            store = env.store(stage)
+            store = env.ports.store(stage)
             # No rows, only the header: a write of an older run, even one already on its way, no longer finds its own.
             stored = store.write(stored_in[stage.name], stage.name, part, header, wanted, ())
             if stored == wanted:
                 stamped[stage.index, part] = wanted
-                break
+                return
             header = stored
+
+    known = [(stage, part) for stage, part in env.flow.all_cells if stage.name in stored_in]
+    env.for_each("write the claim into headers", known[::-1], write)
     return stamped
 
 

@@ -107,11 +107,9 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
     for planned in gone:
         known_ids = last.layout.past.get(planned.topic, ())
         same_inputs.check_never_read(planned.topic, known_ids, infos[planned.topic].topic_id)
-    held = [planned for planned in gone if needs_as_it_was(last, planned)]
+    left = {planned.tp for planned in gone if not needs_as_it_was(last, planned)}
     kept = [
-        planned
-        for planned in last.ranges
-        if planned.topic not in files.leaving and (planned in held or planned not in gone)
+        planned for planned in last.ranges if planned.topic not in files.leaving and planned.tp not in left
     ]
     ended = read_files(last)
     for planned in kept:
@@ -131,7 +129,7 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
         starts.update(inputs.first_offsets(env.flow, bounds, env.settings.start))
     starts |= {(info.name, 0): (0, False) for info in files.entering}
     # What was read of a topic that was created again cannot be read again: a rebuild has to know.
-    recreated = {planned.topic for planned in gone if planned not in kept}
+    recreated = {planned.topic for planned in gone if planned.topic in files.leaving or planned.tp in left}
     layout = replace(layout, gone=tuple(sorted({*layout.gone, *recreated})))
     plan = layout_plan(last, kept, owned.claim, env.clock.now_ms(), layout, infos, starts)
     plan = plan.with_sections(*sections_entering(env, last, plan))

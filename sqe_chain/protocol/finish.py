@@ -241,37 +241,37 @@ class OwnedFlow:
         for stage in flow.levels[level - 1]:
             bare = [cell for cell in flow.cells[stage.index] if (stage.index, cell) not in touched]
             if bare and stage.name in plan.layout.stages:  # else it is new, and enters with a plan of its own
-                # Repeated as one, from the first cell that is not written: `persist` is what tasks call, and does not retry by itself.
-                write = partial(self._persist_headers, plan, stage, bare[::-1], headers, told)
-                env.retry.call("persist headers", write)
+                # `persist` is what tasks call, and does not retry by itself.
+                write = partial(self._persist_header, plan, self._transition_to(plan), stage, headers, told)
+                env.for_each("persist headers", bare[::-1], write)
         return rows
 
-    def _persist_headers(
+    def _transition_to(self, plan: Plan) -> Transition:
+        """The transition to a plan from the one before."""
+        stored_in = plan.layout.stored_in()
+        return Transition(self.env.flow.name, self.claim, plan.number - 1, plan.previous_id, stored_in)
+
+    def _persist_header(
         self,
         plan: Plan,
+        transition: Transition,
         stage: StageNode,
-        left: list[int],
         headers: Headers,
         told: Mapping[tuple[int, int], Rows],
+        cell: int,
     ) -> None:
-        """Write the headers of cells without changed states, the first one last; each is taken away when it is written."""
-        claim, store, stored_in = self.claim, self.env.ports.store(stage), plan.layout.stored_in()
-        transition = Transition(self.env.flow.name, claim, plan.number - 1, plan.previous_id, stored_in)
-        while left:
-            cell = left[-1]
-            header = headers.get((stage.index, cell))
-            if header is None:  # the stage is created with this plan
-                created = Header(claim.epoch, claim.run_id, plan.number, plan.plan_id)
-                stored = store.write(stored_in[stage.name], stage.name, cell, None, created, ())
-                if stored != created:
-                    raise Superseded(
-                        f"{transition.flow}/{stage.name}/{cell}: created by another run: {stored}"
-                    )
-            elif header.number < plan.number:  # else persisted by the run that crashed
-                after, own = header.cursor or b"", told.get((stage.index, cell), ())
-                own = [row for row in own if row[0] > after] if own else own
-                persist(store, transition, plan.plan_id, stage.name, cell, own, header)
-            left.pop()
+        """Write the header of a cell without changed states."""
+        claim, store = self.claim, self.env.ports.store(stage)
+        header = headers.get((stage.index, cell))
+        if header is None:  # the stage is created with this plan
+            created = Header(claim.epoch, claim.run_id, plan.number, plan.plan_id)
+            stored = store.write(transition.store_flow(stage.name), stage.name, cell, None, created, ())
+            if stored != created:
+                raise Superseded(f"{transition.flow}/{stage.name}/{cell}: created by another run: {stored}")
+        elif header.number < plan.number:  # else persisted by the run that crashed
+            after, own = header.cursor or b"", told.get((stage.index, cell), ())
+            own = [row for row in own if row[0] > after] if own else own
+            persist(store, transition, plan.plan_id, stage.name, cell, own, header)
 
     def commit(self, plan: Plan) -> None:
         """Step 7."""

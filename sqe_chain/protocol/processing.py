@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,9 +14,10 @@ from sqe_chain.plans import inputs, same_inputs
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Failed, Notice, Shuffled
 from sqe_chain.plans.plan import Plan, as_range
-from sqe_chain.ports import TopicInfo
+from sqe_chain.ports import TopicInfo, TopicPartition
 from sqe_chain.protocol.decide import given_to_tasks
 from sqe_chain.task.exclusion import Exclusion, SkipLimit
+from sqe_chain.task.parking import ParkedRecord
 from sqe_chain.task.results import Job, Portion, Report
 from sqe_chain.task.states import Transition
 
@@ -273,15 +275,25 @@ class Processor:
 def portions_of(decision: BatchDecision, before: Plan, exclusions: Sequence[Exclusion]) -> list[Portion]:
     """What the tasks read, with marks and exclusions."""
     known, portions, releasing = before.ends(), list[Portion](), decision.releasing
+    excluded = defaultdict[TopicPartition, list[Exclusion]](list)
+    for exclusion in exclusions:
+        excluded[exclusion.topic, exclusion.partition].append(exclusion)
+    parked = defaultdict[TopicPartition, list[ParkedRecord]](list)
+    for record in () if releasing is None else releasing.records:
+        parked[record.tp].append(record)
     for planned in decision.ranges:
         if not (planned.reads or decision.wakes):
             continue
         tp = planned.tp
-        own = [exclusion for exclusion in exclusions if (exclusion.topic, exclusion.partition) == tp]
-        read = as_range(planned, known[tp].last_epoch)
-        times = decision.times.get(tp)
-        parked = () if releasing is None else tuple(record for record in releasing.records if record.tp == tp)
         portions.append(
-            Portion(read, before.marks[tp], tuple(own), times, planned.start, tp in decision.at_end, parked)
+            Portion(
+                as_range(planned, known[tp].last_epoch),
+                before.marks[tp],
+                tuple(excluded.get(tp, ())),
+                decision.times.get(tp),
+                planned.start,
+                tp in decision.at_end,
+                tuple(parked.get(tp, ())),
+            )
         )
     return portions

@@ -28,6 +28,8 @@ from sqe_chain.runtime.owner import is_dead, this_process
 from sqe_chain.runtime.service import Service
 from sqe_chain.runtime.stop import ServiceClock, Stop, signals
 
+_WRITERS = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -129,6 +131,7 @@ def prepare(
             settings=settings,
             role=Role(owner=this_process().as_text()),
             is_dead=is_dead,
+            writers=_WRITERS,
         )
         ready = _ready(env, deployment.create_topics, clock.stop)
         choice = deployment.engine if ready else EngineChoice("inprocess")

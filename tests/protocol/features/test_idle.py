@@ -5,17 +5,23 @@ Method: a topic behind two republishers. The test sets their commits by hand, an
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.features.decision import CaughtUp
 from sqe_chain.features.event_times import KnownTimes
 from sqe_chain.features.waiting import IdleWriters
 from sqe_chain.flow import Flow
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.retrying import RetryingLog
 from sqe_chain.plans.settings import Settings
-from sqe_chain.ports import Bounds, Commit
+from sqe_chain.ports import Bounds, Commit, TopicPartition
 from sqe_chain.stages import Tumbling
-from sqe_chain.task.event_times import ORIGIN, EventTimes, TopicWriter
+from sqe_chain.task.event_times import ORIGIN, EventTimes, Hop, TopicWriter
 from sqe_chain.testing import Rehearsal
 from tests.support.environments import environment_of
 
@@ -178,3 +184,68 @@ def test_a_writer_has_been_silent_since_it_was_heard_of_in_any_partition() -> No
     for first, second in ((50, 100), (100, 50)):
         known = KnownTimes({("in", 0): heard(first), ("in", 1): heard(second)}, 0)
         assert known.at(("in", 2), {("in", 2): {}}, 0).silent_since() == {WRITER: 100}
+
+
+def silent_in(env: Environment, hops: Mapping[int, tuple[Hop, ...]]) -> CaughtUp:
+    """A look at silent partitions of `in`, all read to their ends, whose writers' records have come by these ways."""
+    known = dict[TopicPartition, EventTimes]()
+    for partition, way in hops.items():
+        times = EventTimes(HEARD_MS)
+        times.writers[f"{way[-1][0]}/{partition}"] = TopicWriter(HEARD_MS, None, None, way)
+        known["in", partition] = times
+    offsets, bounds = dict.fromkeys(known, 1), dict.fromkeys(known, Bounds(0, 1))
+    return IdleWriters(env).find(KnownTimes(known, 0), offsets, bounds, SILENT_MS, SEEN)
+
+
+class Asked(MemoryLog):
+    """A broker whose answers are counted; `second` is called before the commits of that republisher are given."""
+
+    def __init__(self, silent: Silent) -> None:
+        super().__init__(silent.log.name)
+        self.asked = Counter[str]()
+        self.second: Callable[[], object] = lambda: None
+
+    def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        self.asked["bounds"] += 1
+        return super().bounds(partitions)
+
+    def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
+        self.asked["committed"] += 1
+        if group == "second":
+            self.second()
+        return super().committed(group, partitions)
+
+
+def asking(silent: Silent, partitions: int) -> tuple[Environment, Asked]:
+    silent.log.grow("in", partitions)
+    for partition in range(1, partitions):
+        silent.log.append("in", partition, b"")
+    env = environment_of(silent.found)
+    log = Asked(silent)
+    env.log = RetryingLog(log, env.retry)
+    return env, log
+
+
+def test_brokers_are_asked_as_often_for_many_silent_partitions_as_for_one() -> None:
+    counts = []
+    for partitions in (1, 50):
+        env, log = asking(Silent(), partitions)
+        assert len(silent_in(env, dict.fromkeys(range(partitions), HOPS))) == partitions
+        counts.append(log.asked)
+    assert counts[0] == counts[1]
+
+
+def test_a_republisher_behind_another_one_is_asked_for_what_was_there_after_that_one() -> None:
+    """Its topic was asked for before, for another partition: what the one before has passed on since is not in that answer."""
+    silent = Silent()
+    env, log = asking(silent, 2)
+
+    def publish() -> None:
+        log.second = lambda: None
+        silent.log.append("raw", 0, b"what the second passes on into the topic of the first")
+
+    log.second = publish
+    there, back = HOPS, HOPS[::-1]
+    found = silent_in(env, {0: there, 1: back})
+    assert found["in", 0]
+    assert not found["in", 1]
