@@ -96,6 +96,10 @@ def find_progress(
     if last is None:
         lost = {commit.tp[0] for commit in every if commit not in ours}
         return _find_in_commits(name, number, ours, frozenset(lost))
+    # A run that was killed right after it had begun a revision of the flow's own leaves commits of the revision before.
+    since = Revisions.of(last).since
+    ours = [commit for commit in ours if commit.number("plan") >= since]
+    known = max((commit.number("plan") for commit in ours), default=-1)
     base: Plan | None = last
     if not _is_published(last, known, ours) and not _is_begun(env, last):
         base = read_plan(env.home, name, last.number - 1)

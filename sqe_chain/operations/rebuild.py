@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from sqe_chain.envelope.revisions import FIRST
 from sqe_chain.errors import (
     START_OVER,
     ChainError,
@@ -41,12 +42,14 @@ from sqe_chain.plans.events import CLAIM, RECOVER, SEAL
 from sqe_chain.plans.failed_logs import failed_logs
 from sqe_chain.plans.finding_revisions import find_revisions
 from sqe_chain.plans.layout import moved_outputs
+from sqe_chain.plans.own_revisions import declared_revision
 from sqe_chain.plans.plan import Plan, encoded_sections
 from sqe_chain.plans.revisions import Revisions
 from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.ports import Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol.claim import beat, check_has_run, check_not_superseded, check_stores, claim, release
 from sqe_chain.protocol.finish import commit_plan
+from sqe_chain.protocol.whole_revisions import begin_own_revision, recorded_revision
 from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.task.states import Claim
 
@@ -106,6 +109,9 @@ class Rebuild:
         try:
             infos = inputs.describe(env.flow, env.log)  # again: until the claim another run may have read on
             progress = find_progress(env, home, infos, inputs.group_commits(env.flow, env.log, infos))
+            if progress.layout is None:  # plans are lost, which knew under which revision it publishes
+                own = Revisions(own=recorded_revision(env))
+                progress = replace(progress, revisions=own)
             spec, rebuilding, closes, lanes, revisions = self._spec(progress, infos)
             if progress.layout is not None:
                 repair_locations(env, progress.layout, mine.epoch, progress.number)
@@ -150,6 +156,10 @@ class Rebuild:
         self._check_recreated(progress.recreated)
         tps = inputs.partitions_of(infos[topic] for topic in flow.input_topics)
         ends = {tp: progress.ends.get(tp, 0) for tp in tps}
+        revisions, starts = self._revisions(progress, infos)
+        if revisions.own != progress.revisions.own:
+            revisions = replace(revisions, since=progress.number + 1)
+            return self._anew(progress, revisions, starts, tps)
         until = dict(ends)
         for tp, offset in self._target_offsets(ends).items():
             if tp not in ends:
@@ -186,8 +196,31 @@ class Rebuild:
         parking = replace(
             progress.parking, skipped=find_skipped(self.env, failed_logs(self.env)), disordered=False
         )
-        revisions, starts = self._revisions(progress, infos)
         until = {tp: max(offset, starts.get(tp, 0)) for tp, offset in until.items()}
+        sections = encoded_sections(rebuilding, closes, parking, lanes, progress.begun, revisions)
+        outputs = progress.layout.outputs if progress.layout else {}
+        spec = Refold(rebuilding.attempt, starts, until, sections, outputs)
+        return spec, rebuilding, closes, lanes, revisions
+
+    def _anew(
+        self,
+        progress: FlowProgress,
+        revisions: Revisions,
+        starts: Mapping[TopicPartition, int],
+        tps: Iterable[TopicPartition],
+    ) -> tuple[Refold, Rebuilding, Closes, Lanes, Revisions]:
+        """What to fold if the flow publishes everything again, under a revision of its own that nobody has anything of: nothing yet."""
+        if self.to is not None:
+            raise ConfigurationError(
+                f"flow {self.env.flow.name!r}: revision {revisions.own} of its outputs begins at the beginning, because its states at a point "
+                "mix roots of both sides. Expected no --to. Rebuild without it"
+            )
+        until = {tp: starts.get(tp, 0) for tp in tps}
+        rebuilding, lanes = Rebuilding(attempt=progress.number + 1), Lanes()
+        closes = replace(progress.closes, done=0, published=0)
+        parking = replace(
+            progress.parking, skipped=find_skipped(self.env, failed_logs(self.env)), disordered=False
+        )
         sections = encoded_sections(rebuilding, closes, parking, lanes, progress.begun, revisions)
         outputs = progress.layout.outputs if progress.layout else {}
         spec = Refold(rebuilding.attempt, starts, until, sections, outputs)
@@ -215,19 +248,39 @@ class Rebuild:
             begin, tp = bound.begin, (topic, partition)
             if begin > starts.get(tp, 0) and upstream.begins_late(tp, begin):
                 starts[tp] = begin
+        before = progress.revisions
+        own = declared_revision(env.flow) if env.flow.outputs else before.own
+        newest = replace(newest, own=own, since=before.since)
+        self._check_own_outputs(progress, newest)
         if newest.known != progress.revisions.known:
-            self._check_own_outputs(progress)
             env.say([f"follows {', '.join(newest.texts())} from now on"])
+        begin_own_revision(env, infos)
         return newest, starts
 
-    def _check_own_outputs(self, progress: FlowProgress) -> None:
-        """Check that a flow that will count something else has published nothing of what it counted before."""
-        published = sorted(progress.layout.outputs) if progress.layout else []
-        if self.env.flow.outputs and published:
-            name = f"{self.env.flow.name}/{published[0]}"
+    def _check_own_outputs(self, progress: FlowProgress, newest: Revisions) -> None:
+        """Check that a flow publishes what it will make of other revisions under a revision of its own.
+
+        Raises:
+            ConfigurationError: it has published, and would publish something else under the same names.
+        """
+        flow, before = self.env.flow, progress.revisions
+        if not flow.outputs:
+            return
+        name = f"{flow.declared_name}/{flow.outputs[0].name}"
+        if newest.own < before.own:
             raise ConfigurationError(
-                f"flow {self.env.flow.name!r}: {name} has published, and after this rebuild, which follows newer revisions of the inputs, "
-                "it would publish something else under the same name. Expected a flow without outputs. Give the flow another name"
+                f"{name} is declared with revision {newest.own}, and has published revision {before.own}. Expected revision={before.own}, or a "
+                "later one"
+            )
+        lost = (
+            progress.layout is None
+        )  # and with its plans what the flow has followed, and published under which revision
+        published = lost or (progress.layout is not None and bool(progress.layout.outputs))
+        other = newest.known != before.known or (lost and before.own != FIRST)
+        if published and other and newest.own == before.own:
+            raise ConfigurationError(
+                f"{name} has published, and will publish something else, because the flow follows {', '.join(newest.texts())} from now on. "
+                f"Expected a revision of its own. Declare revision={before.own + 1} for all outputs of flow {flow.name!r}"
             )
 
     def _lanes(self, until: Offsets, progress: FlowProgress) -> Lanes:
@@ -337,7 +390,7 @@ class Rebuild:
             why = "began with other closings of windows"
         elif Lanes.of(attempt.plan) != lanes:
             why = "began with outputs on other lanes"
-        elif Revisions.of(attempt.plan).known != revisions.known:
+        elif _counts_by(Revisions.of(attempt.plan)) != _counts_by(revisions):
             why = "began with other revisions of the inputs"
         if why:
             raise ConfigurationError(
@@ -438,3 +491,7 @@ class Rebuild:
                 if stored is not None and stored.flow not in deleted:
                     attempts.clear(stage, stored.flow, cells_of(before.layout, stage), tombstone)
         attempts.delete_leftovers(plan.layout.stored_in(), tombstone)
+
+
+def _counts_by(revisions: Revisions) -> tuple[object, int]:
+    return revisions.known, revisions.own

@@ -36,19 +36,6 @@ def family(flow: CompiledFlow, node: OutputNode) -> str:
     return f"{flow.declared_name}/{node.name}"
 
 
-def check_first_revision(flow: CompiledFlow) -> None:
-    """Refuse a flow with stages whose outputs are to be corrected.
-
-    Raises:
-        ConfigurationError: they are.
-    """
-    if declared_revision(flow) != FIRST:
-        raise ConfigurationError(
-            f"flow {flow.name!r} has stages, and its outputs are declared with revision {declared_revision(flow)}. Expected revision 1: what "
-            "stages have made is not corrected under its name. Give the outputs new names"
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class OwnRevisions:
     """The revisions that a flow's outputs have begun.

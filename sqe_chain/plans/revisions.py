@@ -24,9 +24,11 @@ from sqe_chain.envelope.revisions import (
     revision_to_json,
     superseded_from,
 )
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.plan import Plan, Section
 from sqe_chain.task.results import PartitionEnd
 from sqe_chain.task.revised import Followed, Newer
+from sqe_chain.task.revisions import OutputRevisions
 
 Ignored = Literal["superseded", "newer"]
 """Why a message has no effect."""
@@ -53,12 +55,16 @@ class Revisions(Section):
         known: family -> its revisions that count, beside the first one.
         topics: names of the root topics of their seams, by id.
         newer: family -> what was met of it that is newer.
+        own: the revision under which the flow publishes all of its outputs.
+        since: number of the first plan that does; what plans before it have published, is of older ones.
     """
 
     name: ClassVar[str] = "revisions"
     known: Mapping[str, tuple[Revision, ...]] = field(default_factory=dict)
     topics: Mapping[bytes, str] = field(default_factory=dict)
     newer: Mapping[str, Unfollowed] = field(default_factory=dict)
+    own: int = FIRST
+    since: int = 0
 
     def carried(self, last: Plan, plan: Plan) -> Revisions:  # noqa: ARG002 - see `Section`
         """All of it, for life."""
@@ -111,6 +117,12 @@ class Revisions(Section):
         """What tasks get; None: the first revision of everything counts."""
         return Followed(self.known) if self.known else None
 
+    def for_outputs(self, flow: CompiledFlow) -> OutputRevisions | None:
+        """Under which revision tasks publish; None: the first one."""
+        if self.own == FIRST or not flow.outputs:
+            return None
+        return OutputRevisions({node.name: (Revision(self.own),) for node in flow.outputs})
+
     def noting(self, ends: Iterable[PartitionEnd]) -> Revisions:
         """The same with the newer revisions that a batch has met."""
         met = Counter[Newer]()
@@ -144,7 +156,9 @@ class Revisions(Section):
             for family, own in self.known.items()
         }
         newer = {family: [own.number, own.topic] for family, own in self.newer.items()}
-        return {name: value for name, value in {"follows": follows, "newer": newer}.items() if value}
+        own = [] if self.own == FIRST else [self.own, self.since]
+        members: dict[str, Any] = {"follows": follows, "newer": newer, "own": own}
+        return {name: value for name, value in members.items() if value}
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
@@ -158,4 +172,5 @@ class Revisions(Section):
             family: Unfollowed(int(number), str(topic))
             for family, (number, topic) in raw.get("newer", {}).items()
         }
-        return cls(known, topics, newer)
+        own, since = raw.get("own", (FIRST, 0))
+        return cls(known, topics, newer, int(own), int(since))

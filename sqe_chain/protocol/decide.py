@@ -154,6 +154,7 @@ def given_to_tasks(env: Environment, before: Plan, decision: BatchDecision) -> S
         taking(flow, before, decision) if flow.timed or EventTime.name in known else None,
         decision.ticks,
         Revisions.of(before).for_tasks() if Revisions.name in known else None,
+        Revisions.of(before).for_outputs(flow) if Revisions.name in known else None,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from sqe_chain.envelope.revisions import FIRST
 from sqe_chain.errors import ServiceStopped
 from sqe_chain.features.file_inputs import FileSettings, news_of_files, read_files, with_entered
 from sqe_chain.features.lanes import lanes_entering
@@ -18,12 +19,14 @@ from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.finding_revisions import find_revisions
 from sqe_chain.plans.inputs import parse_metadata
 from sqe_chain.plans.layout import layout_of
+from sqe_chain.plans.own_revisions import declared_revision
 from sqe_chain.plans.plan import Plan, Section
 from sqe_chain.plans.planning import birth_plan, layout_plan
 from sqe_chain.plans.revisions import Revisions
 from sqe_chain.ports import TopicInfo
 from sqe_chain.protocol.committed import check_first_stage, enter, take_over, tell_entered
 from sqe_chain.protocol.finish import OwnedFlow
+from sqe_chain.protocol.whole_revisions import begin_own_revision
 from sqe_chain.task.states import Claim
 
 Infos = Mapping[str, TopicInfo]
@@ -60,9 +63,11 @@ def newest_revisions(env: Environment, infos: Infos) -> Revisions:
     Raises:
         UnknownRevision: a record of one cannot be understood.
     """
+    begin_own_revision(env, infos)
+    own = declared_revision(env.flow) if env.flow.stages else FIRST
     if not env.flow.stages or env.flow.partitions is not None:
-        return Revisions()
-    return Revisions.of_records(find_revisions(env.flow, env.log, infos).records)
+        return Revisions(own=own)
+    return replace(Revisions.of_records(find_revisions(env.flow, env.log, infos).records), own=own)
 
 
 def _plan_of_republisher(env: Environment, claim: Claim, infos: Infos) -> Plan:
@@ -134,6 +139,8 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
     plan = layout_plan(last, kept, owned.claim, env.clock.now_ms(), layout, infos, starts)
     plan = plan.with_sections(*sections_entering(env, last, plan))
     plan = with_entered(plan, [infos[topic] for topic, _ in starts]).with_id(last)
+    if plan.layout.outputs != last.layout.outputs:
+        begin_own_revision(env, infos)
     notice_unread(env, infos)
     texts = [*news_of(env.flow, last, plan, infos)]
     texts += [parked_of_gone(last, planned) for planned in gone]

@@ -19,7 +19,6 @@ from sqe_chain.plans import inputs
 from sqe_chain.plans.events import CLAIM, PROCESS, RECOVER, SEAL, Notice
 from sqe_chain.plans.layout import check_layout
 from sqe_chain.plans.look import Infos, Look, Offsets
-from sqe_chain.plans.own_revisions import check_first_revision
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.planning import layout_plan
 from sqe_chain.plans.results import StartResult
@@ -38,6 +37,7 @@ from sqe_chain.protocol.entering import bring_up_to_date, first_plan
 from sqe_chain.protocol.finish import OwnedFlow, PlanLog
 from sqe_chain.protocol.processing import Batch, Processor
 from sqe_chain.protocol.redo import Recovery
+from sqe_chain.protocol.whole_revisions import check_own_revision
 
 
 @dataclass(slots=True)
@@ -101,7 +101,6 @@ class StagedService(FlowRun):
 
     def _check_before(self) -> list[str]:
         Overwriting(self.env).check_start()
-        check_first_revision(self.env.flow)
         return check_stores(self.env)
 
     def _recover(self, infos: Infos, weak: list[str]) -> StartResult:
@@ -129,6 +128,8 @@ class StagedService(FlowRun):
             # Again: until it was claimed, another run may have read what is there only since it was described.
             infos = inputs.describe(env.flow, env.log)
             check_layout(env.flow, owned.last.layout, env.settings.once.drop_stages)
+            if env.role.refold is None:
+                check_own_revision(env.flow, owned.last)
             headers = stamp(env, mine, owned.last)
             claim_sinks(env, mine, owned.last, owned.fetch)
             check_rolled_back(env, owned.last)

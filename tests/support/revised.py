@@ -37,15 +37,15 @@ def message(text: str, root: int, *hops: tuple[str, str, int, int | None], parti
 def counting(**options: object) -> Flow:
     """Notes the texts that it counts."""
     flow = Flow("totals", state_partitions=2, **options)  # type: ignore[arg-type]
-    flow.source("good", StringValue).aggregate("all", key=_key, state=StringValue, fold=_append)
+    flow.source("good", StringValue).aggregate("all", key=key_of, state=StringValue, fold=append)
     return flow
 
 
-def _key(_: StringValue) -> str:
+def key_of(_: StringValue) -> str:
     return "all"
 
 
-def _append(state: StringValue, value: StringValue) -> None:
+def append(state: StringValue, value: StringValue) -> None:
     state.value += f"{value.value} "
 
 

@@ -140,8 +140,10 @@ SECTIONS: list[tuple[Section, str]] = [
             {"up/out": (Revision(2, {b"\1": {0: (1, 7)}}), Revision(3))},
             {b"\1": "raw"},
             {"up/out": Unfollowed(4, "t")},
+            own=2,
+            since=7,
         ),
-        '{"revisions":{"follows":{"up/out":[{"revision":2,"since":[{"from":{"0":[1,7]},"id":"01","topic":"raw"}]},{"revision":3,"since":null}]},"newer":{"up/out":[4,"t"]}}}',
+        '{"revisions":{"follows":{"up/out":[{"revision":2,"since":[{"from":{"0":[1,7]},"id":"01","topic":"raw"}]},{"revision":3,"since":null}]},"newer":{"up/out":[4,"t"]},"own":[2,7]}}',
     ),
     (
         Parking(discarded=(("t", "00", 0, 3), ("t", "00", 0, 5)), counted=(("t", "00", 1, 7),)),
