@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -94,6 +94,12 @@ def family_of(output: str) -> tuple[str, int]:
     """
     parts = _OUTPUT.fullmatch(output)
     return (parts[1], int(parts[2] or FIRST)) if parts else (output, FIRST)
+
+
+def is_of(output: str, families: Container[str]) -> bool:
+    """Whether the name of an output in a link is one of these outputs, in any revision, and nothing released."""
+    family, number = family_of(output)
+    return family in families and name_with(family, number) == output
 
 
 def written_shard(output: str, shard: int | None) -> int | None:

@@ -99,9 +99,11 @@ class RetryingLog:
         names = list(topics)
         return self._retry.call("look at the topics", lambda: self._log.topic_ids(names))
 
-    def create_topic(self, topic: str, partitions: int) -> None:
+    def create_topic(self, topic: str, partitions: int, *, kept: bool = False) -> None:
         # One that was created by an attempt without an answer is left as it is
-        self._retry.call(f"create topic {topic}", lambda: self._log.create_topic(topic, partitions))
+        self._retry.call(
+            f"create topic {topic}", lambda: self._log.create_topic(topic, partitions, kept=kept)
+        )
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
         tps = list(partitions)

@@ -206,8 +206,14 @@ class Log(Protocol):
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
         """The ids that these topics have now, at half the cost of `describe`; a topic that does not exist is absent."""
 
-    def create_topic(self, topic: str, partitions: int) -> None:
-        """Create a topic with the broker's default replication; an existing topic is left as it is."""
+    def create_topic(self, topic: str, partitions: int, *, kept: bool = False) -> None:
+        """Create a topic with the broker's default replication; an existing topic is left as it is.
+
+        Args:
+            topic: its name.
+            partitions: how many it has.
+            kept: its records are never deleted.
+        """
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic and everything in it; no error if it does not exist."""

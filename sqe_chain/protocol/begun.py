@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from sqe_chain.chain import Link
 from sqe_chain.envelope.message import read
+from sqe_chain.envelope.revisions import is_of
 from sqe_chain.errors import EnvelopeError, PlanMismatch, PoisonError
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Environment
@@ -188,7 +189,7 @@ class BegunBatches:
         names = {f"{flow.name}/{node.name}" for node in flow.outputs}
         for message in self._since_begun(sorted({node.topic for node in flow.outputs})):
             link = last_link(message)
-            if link is None or link.output not in names:
+            if link is None or not is_of(link.output, names):
                 continue
             read = self._read_with(link.topic_id, link.partition, link.offset)
             if read is not None:

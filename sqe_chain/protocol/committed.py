@@ -15,6 +15,7 @@ from typing import Final
 
 from sqe_chain.chain import MAX_EPOCH, MAX_OFFSET, Link
 from sqe_chain.envelope.marks import PartitionMarks
+from sqe_chain.envelope.revisions import FIRST, MAX_REVISION, is_of
 from sqe_chain.errors import (
     ConfigurationError,
     NoCommittedOffset,
@@ -65,6 +66,7 @@ class InputProgress:
         failed: inputs skipped so far for which there is a dead-letter record.
         skipped: offsets of the newest inputs skipped with `poison="skip"`.
         unsure: the marks did not fit into the commit, so replays are not known.
+        revision: the revision of the flow's outputs that was taken up there, and the digest of its record.
     """
 
     offset: int
@@ -79,6 +81,7 @@ class InputProgress:
     failed: int = 0
     skipped: tuple[int, ...] = ()
     unsure: bool = False
+    revision: tuple[int, str] = (FIRST, "")
     _encoded: tuple[PartitionMarks, str] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -308,7 +311,7 @@ def _last_published(env: Environment, infos: Infos, outputs: Iterable[OutputNode
             begin = max(bound.begin, end - size)
             part = Range(tp[0], infos[tp[0]].topic_id, tp[1], begin, end)
             links = (last_link(message) for block in env.log.read_all([part]) for message in block)
-            own = [link for link in links if link is not None and link.output in names][-1:]
+            own = [link for link in links if link is not None and is_of(link.output, names)][-1:]
             yield from own
             if own or begin == bound.begin:
                 break
@@ -350,7 +353,13 @@ def _progress_at(
         failed,
         skipped,
         unsure or "unsure" in meta,
+        _revision_in(meta),
     )
+
+
+def _revision_in(meta: Mapping[str, object]) -> tuple[int, str]:
+    known = meta.get("revision")
+    return (int(known[0]), str(known[1])) if isinstance(known, list) else (FIRST, "")
 
 
 def _is_retyped(flow: CompiledFlow, tp: TopicPartition, commit: Commit, bound: Bounds) -> bool:
@@ -439,6 +448,7 @@ def _moved(progress: InputProgress) -> dict[str, object]:
         "skipped": list(progress.skipped),
         "seen": progress.seen and encode_marks(progress.seen),
         "unsure": progress.unsure,
+        "revision": progress.revision[0] != FIRST and list(progress.revision),
     }
     return {name: value for name, value in given.items() if value}
 
@@ -452,7 +462,7 @@ def check_metadata(flow: CompiledFlow) -> None:
     length = len(
         json.dumps(
             _metadata(flow, bytes(16), MAX_EPOCH)
-            | {"run": " " * 16, "published": MAX_OFFSET}
+            | {"run": " " * 16, "published": MAX_OFFSET, "revision": [MAX_REVISION, " " * 16]}
             | {
                 "begun": BegunBatch(
                     MAX_OFFSET, MAX_OFFSET, dict.fromkeys((node.name for node in flow.outputs), MAX_OFFSET)

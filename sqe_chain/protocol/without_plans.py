@@ -33,6 +33,7 @@ from sqe_chain.protocol.committed import (
     enter,
     tell_entered,
 )
+from sqe_chain.protocol.revising import Corrected, Revising, WantedRevision
 from sqe_chain.protocol.skipped import KEPT, SkippedInputs, check_known, read_skipped
 from sqe_chain.task.event_times import Taking
 from sqe_chain.task.exclusion import SkipLimit
@@ -65,10 +66,12 @@ class Republisher(FlowRun):
     _ends_ms: int = 0
     _times: UnplannedTimes = field(init=False)
     _skip_limit: SkipLimit = field(init=False)
+    _revising: Revising = field(init=False)
 
     def __post_init__(self) -> None:
         FlowRun.__post_init__(self)
         self._times = UnplannedTimes(self.env)
+        self._revising = Revising(self.env)
         self._skip_limit = SkipLimit(self.env.settings.max_excluded, self.env.settings.max_excluded_share)
 
     def _check_before(self) -> list[str]:
@@ -81,12 +84,15 @@ class Republisher(FlowRun):
         with env.step(RECOVER):
             commits = inputs.group_commits(flow, env.log, infos)
             check_no_plans(flow, commits)
+            self._revising.check_has_begun(commits)
             if not commits:  # the flow begins
                 env.say(weak)
             self._run = env.new_run_id()
             # The one member of the flow's group. From here on no older run can begin a batch, or commit one.
             self._member = env.log.join(flow.declared_name, flow.input_topics)
+            self._revising.read()
             self._enter(infos)
+            self._take_up()
             self._find_skipped({tp: known.offset for tp, known in self._inputs.items() if known.repeats})
             self._redo(infos)
         result = StartResult(len(self._inputs))
@@ -120,7 +126,7 @@ class Republisher(FlowRun):
             for planned in decision.ranges
             if planned.reads
         ]
-        given = Sections.of(self._skip_limit, self._skipped(), taking)
+        given = self._given(taking)
         with env.step(SEAL):
             self._begin(portions, decision, taking)
         with env.step(PUBLISH):
@@ -181,6 +187,7 @@ class Republisher(FlowRun):
                 raise ConfigurationError(f"{tp[0]}[{tp[1]}]: cannot be rewound to offset {offset}: {at}")
         to = {tp: offset for tp, offset in to.items() if offset < self._inputs[tp].offset}
         self._check_marks_known(to)
+        self._revising.check_rewind({tp: (self._inputs[tp].topic_id, offset) for tp, offset in to.items()})
         if to:
             self._find_skipped(to)
         for (topic, partition), offset in to.items():
@@ -343,12 +350,43 @@ class Republisher(FlowRun):
             return
         ends = noted_ends(begun.values())
         portions = [self._portion(tp, batch.until, ends) for tp, batch in begun.items()]
-        redo = BegunBatches(env, Sections.of(self._skip_limit, self._skipped()), infos, portions, begun)
+        redo = BegunBatches(env, self._given(None), infos, portions, begun)
         report = env.retry.call("publish", partial(inputs.publish, env.flow, env.ports.log, redo.run))
         env.emit(Published(outputs=report.outputs))
         self._advance({tp: batch.until for tp, batch in begun.items()}, report)
         self._commit(list(begun))
         env.commits.settle()
+
+    def _given(self, taking: Taking | None) -> Sections:
+        """What tasks get."""
+        return Sections.of(self._skip_limit, self._skipped(), taking, self._revising.own.for_tasks())
+
+    def correct(self, time_ms: int | None, *, dry: bool = False) -> Corrected:
+        """Begin the declared revision, and move back to where it begins. Instead of `start`; nothing is published.
+
+        Repeated after a crash, it finishes what was begun, with the seam that was written first.
+
+        Args:
+            time_ms: from when on the roots count in it, in milliseconds since 1970; None: all roots.
+            dry: only look; nothing is changed.
+
+        Raises:
+            ConfigurationError: no new revision is declared, or it has begun and was taken up.
+            PlanMismatch: the flow is in the middle of something.
+            LostOffsets: what would have to be read again may be gone.
+            ServiceStopped: as `start`.
+        """
+        self._revising.wanted = WantedRevision(time_ms, dry)
+        self.start()
+        return self._revising.result
+
+    def _take_up(self) -> None:
+        """Move back to where the declared revision begins, unless that was done."""
+        moved = self._revising.take_up(self._inputs, self._run)
+        if moved:
+            self._inputs |= moved
+            self._commit(list(moved))
+            self.env.commits.settle()
 
     def _advance(self, stops: dict[TopicPartition, int], report: Report) -> None:
         for end in report.ends:
@@ -377,6 +415,8 @@ class Republisher(FlowRun):
         env.commits.settle()
         commits = env.retry.call("read the group's commits", partial(self._membership.committed, every))
         entered = enter(env, infos, tps, commits)
+        for tp in entered.fresh:
+            entered.inputs[tp].revision = self._revising.current
         self._inputs |= entered.inputs
         for topic, read in recreated.items():
             entered.recreated.setdefault(topic, {}).update(read)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from sqe_chain.chain import written_lane
+from sqe_chain.envelope.revisions import FIRST
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Origin
 from sqe_chain.ports import Headers, Message, Output
@@ -12,6 +14,8 @@ from sqe_chain.task.exclusion import Exclusion
 
 FIRST_REASON: Final = "sqe-flow"
 """The first header that a flow adds to an input that it skips; those before it are the input's own."""
+
+_REVISION: Final = "sqe-of-revision"
 
 Identity = tuple[int, bytes]
 """Of an input: its lane as its reader sees it, and its position there. If nobody can read them: 0, and where it was read."""
@@ -25,6 +29,7 @@ def dead_letter(
     *,
     after: int = -1,
     unsure: bool = False,
+    revision: int = FIRST,
 ) -> Output:
     """The record that keeps a skipped input: key and value unchanged, the reason in headers.
 
@@ -35,6 +40,7 @@ def dead_letter(
         number: of inputs skipped before it in its input partition; -1: its plans list them.
         after: where its partition of the dead-letter topic ended before its batch was begun; -1: its plans list it.
         unsure: what the flow had read was not known, so this input may be a replay of one that was published.
+        revision: the revision of the outputs that would have been made of it. The next one tries it again.
     """
     message = origin.message
     if message is None:
@@ -56,6 +62,8 @@ def dead_letter(
         reasons["sqe-after"] = str(after)
     if unsure:
         reasons["sqe-unsure"] = "1"
+    if revision != FIRST:
+        reasons[_REVISION] = str(revision)
     reasons |= {"sqe-error": exclusion.error, "sqe-text": exclusion.text}
     headers = [*(message.headers() or []), *((name, text.encode()) for name, text in reasons.items())]
     partition = tp.partition % flow.dead_letter_partitions
@@ -75,6 +83,7 @@ class DeadLetter:
         number: how many dead-letter records of the same input partition the flow had made before; None: an older version made it.
         after: where its partition of the dead-letter topic ended before its batch was begun; None: an older version made it.
         unsure: nobody knows whether the input was published before it failed.
+        revision: the revision of the outputs that would have been made of it.
     """
 
     flow: str
@@ -91,12 +100,16 @@ class DeadLetter:
     number: int | None = None
     after: int | None = None
     unsure: bool = False
+    revision: int = FIRST
 
     @property
     def identity(self) -> Identity:
-        """What it is known by, wherever it comes again."""
+        """What it is known by, wherever it comes again. A later revision has another record of the same input."""
         if self.readable:
-            return int(self.lane, 16), self.position
+            lane = int(self.lane, 16)
+            return lane if self.revision == FIRST else written_lane(
+                lane, f"@{self.revision}", None
+            ), self.position
         return 0, self.topic_id + self.partition.to_bytes(4, "big") + self.offset.to_bytes(8, "big")
 
     @property
@@ -140,6 +153,7 @@ def parse_dead_letter(message: Message) -> DeadLetter | None:
             int(texts["sqe-number"]) if "sqe-number" in texts else None,
             int(texts["sqe-after"]) if "sqe-after" in texts else None,
             "sqe-unsure" in texts,
+            int(texts.get(_REVISION, FIRST)),
         )
     except (KeyError, ValueError):
         return None

@@ -30,6 +30,12 @@ class OutputRevisions:
         revisions = self.of.get(output, ())
         return label(*root_of(origin), origin.position, revisions) if revisions else FIRST
 
+    def label_of(self, origin: Origin) -> int:
+        """The same for all outputs of a flow, which have the same revisions; the newest one if its envelope cannot be read."""
+        if not origin.position:
+            return self.newest
+        return max((self.label(output, origin) for output in self.of), default=FIRST)
+
     @property
     def newest(self) -> int:
         """The newest revision of any output."""

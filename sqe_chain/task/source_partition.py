@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from sqe_chain.chain import read_lane
+from sqe_chain.envelope.revisions import FIRST
 from sqe_chain.errors import ChainError, OutputTooLarge, PoisonError, Unavailable
 from sqe_chain.errors.outage import raise_outage
 from sqe_chain.flow.compiled import CompiledFlow
@@ -82,6 +83,7 @@ class SourcePartition:
         self._decode: Callable[..., Any] = decode
         # For flows without stages, which have no later place to look at all inputs; None: `Processor` does.
         self._skip_limit = job.sections.find(SkipLimit)
+        self._revisions = job.revisions
         self.letters: list[Output] = []
         self.skipped = {exclusion.offset: exclusion for exclusion in portion.exclusions}
         self.lanes: dict[int, int] = {}
@@ -407,7 +409,16 @@ class SourcePartition:
             return
         portion = self._portion
         number = -1 if portion.failed < 0 else portion.failed + self._end.failed
-        letter = dead_letter(self.flow, origin, exclusion, number, after=portion.after, unsure=portion.unsure)
+        revision = FIRST if self._revisions is None else self._revisions.label_of(origin)
+        letter = dead_letter(
+            self.flow,
+            origin,
+            exclusion,
+            number,
+            after=portion.after,
+            unsure=portion.unsure,
+            revision=revision,
+        )
         self._end.failed += 1
         topic, _, key, value, headers, _ = letter
         size = len(key or b"") + len(value or b"") + headers_size(headers or [])

@@ -66,8 +66,8 @@ class KafkaLog(Log):
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
         return self._admin.topic_ids(topics)
 
-    def create_topic(self, topic: str, partitions: int) -> None:
-        self._admin.create_topic(topic, partitions)
+    def create_topic(self, topic: str, partitions: int, *, kept: bool = False) -> None:
+        self._admin.create_topic(topic, partitions, kept=kept)
 
     def delete_topic(self, topic: str) -> None:
         self._admin.delete_topic(topic)

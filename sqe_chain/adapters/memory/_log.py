@@ -302,7 +302,7 @@ class MemoryLog(Log):
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
         return {topic: info.topic_id for topic, info in self.describe(topics).items()}
 
-    def create_topic(self, topic: str, partitions: int) -> None:
+    def create_topic(self, topic: str, partitions: int, *, kept: bool = False) -> None:  # noqa: ARG002 - tests delete
         broker = self._up()
         if partitions < 1:
             raise ConfigurationError(f"Topic {topic} needs at least one partition; found {partitions}.")

@@ -28,7 +28,8 @@ class NoLog(Log):
         del topics
         return {}
 
-    def create_topic(self, topic: str, partitions: int) -> None:
+    def create_topic(self, topic: str, partitions: int, *, kept: bool = False) -> None:
+        del kept
         raise _needed(f"topic {topic!r} with {partitions} partitions")
 
     def delete_topic(self, topic: str) -> None:
@@ -179,8 +180,8 @@ class FilesLog(Log):
         ids = {name: info.topic_id for name, info in self.describe(wanted).items()} if wanted else {}
         return ids | (self.base.topic_ids(others) if others else {})
 
-    def create_topic(self, topic: str, partitions: int) -> None:
-        self.base.create_topic(topic, partitions)
+    def create_topic(self, topic: str, partitions: int, *, kept: bool = False) -> None:
+        self.base.create_topic(topic, partitions, kept=kept)
 
     def delete_topic(self, topic: str) -> None:
         # Files are left alone

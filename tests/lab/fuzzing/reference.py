@@ -430,7 +430,7 @@ def _bounded(link: Link) -> bool:
 
 
 def _marked(link: Link) -> bool:
-    """Whether a revision says so in the first bit of its shard, and nothing else does."""
+    """Whether revisions alone have the first bit of their shards."""
     revised = re.fullmatch(rb"[^/]+/[^/@]+@([2-9]|[1-9][0-9]{1,5})(/.*)?", link.output, re.DOTALL)
     return bool((link.shard or 0) >> 31) == bool(revised)
 

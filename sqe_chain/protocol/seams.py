@@ -1,0 +1,276 @@
+"""Where a revision begins, in root topics and in a flow's inputs.
+
+A flow that is corrected reads again from the first record on whose root lies at or beyond the seam. Which that is depends on what has
+come before on each lane: so all that is kept of an input is looked at. Marks that lie beyond the seam go back to it, since nothing
+beyond was published under the new revision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from sqe_chain.chain import MAX_EPOCH, MAX_OFFSET, ROOT_LENGTH, Link, root_position, stored_epoch
+from sqe_chain.envelope.carrier import find_head, is_chained
+from sqe_chain.envelope.head import parse_chain
+from sqe_chain.envelope.marks import PartitionMarks
+from sqe_chain.envelope.revisions import (
+    FIRST,
+    Place,
+    Revision,
+    RevisionRecord,
+    family_of,
+    records_by_family,
+    revisions_topic,
+)
+from sqe_chain.errors import ConfigurationError, EnvelopeError, LostOffsets
+from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.events import Notice
+from sqe_chain.plans.inputs import partitions_of
+from sqe_chain.ports import Bounds, Range, TopicInfo, TopicPartition
+from sqe_chain.protocol.committed import InputProgress
+from sqe_chain.task.roots import is_closing, is_tick
+
+Root = tuple[str, bytes, int]
+"""A root partition: name and id of its topic, and its number."""
+_NEVER: Final[Place] = MAX_EPOCH, MAX_OFFSET
+_LOOK_BACK: Final = (100, 10_000, 1 << 62)
+_LAST: Final = b"\xff" * 4
+"""The highest ordinal."""
+
+
+@dataclass(slots=True)
+class _Lane:
+    """A lane as it is kept in an input partition.
+
+    Attributes:
+        root: of all its messages.
+        first: place of the root of the first message that is kept.
+        writer: the last link's output.
+    """
+
+    root: Root
+    first: bytes
+    writer: str
+
+
+@dataclass(slots=True)
+class KeptInput:
+    """What is kept of an input partition, up to where it was read."""
+
+    env: Environment
+    tp: TopicPartition
+    progress: InputProgress
+    bound: Bounds
+    lanes: dict[int, _Lane] = field(default_factory=dict)
+
+    def places(self) -> Iterator[tuple[int, int, bytes]]:
+        """Offset, lane and place of the root of each message; notes the lanes. Records that cannot be read are passed over."""
+        (topic, partition), progress = self.tp, self.progress
+        read = Range(topic, progress.topic_id, partition, self.bound.begin, progress.offset)
+        own: Root = topic, progress.topic_id, partition
+        for block in self.env.ports.log.read(read) if read.start < read.stop else ():
+            for message in block:
+                place = root_position(stored_epoch(message.leader_epoch()), message.offset())
+                lane, root, links = 0, own, tuple[Link, ...]()
+                if not self._raw and is_chained(message):
+                    try:
+                        head = find_head(message.value(), message.headers())
+                        lane, place = head.lane, head.position[:ROOT_LENGTH] or place
+                        if lane not in self.lanes and (links := parse_chain(head.chain).links):
+                            root = links[0].topic, links[0].topic_id, links[0].partition
+                    except EnvelopeError:
+                        continue
+                if lane not in self.lanes:
+                    self.lanes[lane] = _Lane(root, place, links[-1].output if links else "")
+                yield message.offset(), lane, place
+
+    def moved_back(self, record: RevisionRecord) -> InputProgress:
+        """The progress from which a revision is made: back to the first record at or beyond its seam, never forward.
+
+        Raises:
+            LostOffsets: records that would have to be read again may be gone.
+        """
+        revision, progress = record.revision, self.progress
+        first = progress.offset
+        if self._raw:
+            begins = revision.begins(progress.topic_id, self.tp[1])
+            self.lanes[0] = _Lane((self.tp[0], progress.topic_id, self.tp[1]), begins or b"", "")
+            if begins is not None:
+                first = min(first, int.from_bytes(begins[4:]))
+            if first < self.bound.begin:
+                raise self._lost(f"offset {first} on")
+        else:
+            for offset, lane, place in self.places():
+                begins = revision.begins(*self.lanes[lane].root[1:])
+                if begins is not None and begins <= place:
+                    first = min(first, offset)
+            self._check_kept(revision)
+        marks = self._marks(revision, first)
+        skipped = tuple(offset for offset in progress.skipped if offset < first)
+        return replace(progress, offset=first, epoch=0, marks=marks, skipped=skipped)
+
+    @property
+    def _raw(self) -> bool:
+        source = self.env.flow.source_of[self.tp[0]]
+        return source is not None and source.raw
+
+    def _marks(self, revision: Revision, first: int) -> PartitionMarks:
+        """The marks, with those of lanes that went beyond the seam just before it."""
+        marks = self.progress.marks.copy()
+        for lane, mark in list(marks.lanes.items()):
+            known = self.lanes.get(lane)
+            begins = None if known is None else revision.begins(*known.root[1:])
+            if begins is None or mark.position[:ROOT_LENGTH] < begins:
+                continue
+            if not any(begins):
+                del marks.lanes[lane]
+                continue
+            before = (int.from_bytes(begins) - 1).to_bytes(ROOT_LENGTH)
+            mark.position = before + _LAST * ((len(mark.position) - ROOT_LENGTH) // len(_LAST))
+            mark.offset = min(mark.offset, first - 1)
+        marks.undecodable_offset = min(marks.undecodable_offset, first - 1)
+        return marks
+
+    def _check_kept(self, revision: Revision) -> None:
+        """Check that retention has taken nothing that would have to be read again.
+
+        On a lane roots rise. So if the first message that is kept of a lane lies before the seam, all before it do.
+        """
+        if self.bound.begin == 0:
+            return
+        for lane in self.lanes.values():
+            begins = revision.begins(*lane.root[1:])
+            if begins is not None and begins <= lane.first and not self._began_later(lane):
+                root, _, partition = lane.root
+                raise self._lost(f"roots of {root}[{partition}]")
+        seams = [_first_place(revision)] if revision.since is None or revision.since else []
+        for number, mark in self.progress.marks.lanes.items():
+            if number not in self.lanes and any(mark.position[:ROOT_LENGTH] >= seam for seam in seams):
+                raise self._lost(f"all of lane {number:016x}")
+
+    def _began_later(self, lane: _Lane) -> bool:
+        """Whether a lane is of a revision that began when the kept log had begun."""
+        family, number = family_of(lane.writer)
+        if number == FIRST:
+            return False
+        name, log = revisions_topic(self.tp[0]), self.env.ports.log
+        info = log.describe([name]).get(name)
+        if info is None:
+            return False
+        bound = log.bounds([(name, 0)])[name, 0]
+        read = Range(name, info.topic_id, 0, bound.begin, bound.stable_end)
+        known = records_by_family(message for block in log.read(read) for message in block)
+        return any(
+            record.revision.number == number
+            and record.ends[self.tp[1] : self.tp[1] + 1] >= (self.bound.begin,)
+            for record in known.get(family, ())
+        )
+
+    def _lost(self, what: str) -> LostOffsets:
+        topic, partition = self.tp
+        return LostOffsets(
+            f"flow {self.env.flow.name!r}: {what} are to be read again in {topic}[{partition}], which begins at {self.bound.begin}. Expected all of it. Correct "
+            "from a later time; or correct the flow that writes this topic from the beginning first"
+        ).at(topic, partition)
+
+
+def begin_at(
+    env: Environment, kept: list[KeptInput], time_ms: int | None
+) -> tuple[Revision, dict[bytes, str]]:
+    """The seam that a time is in the root topics of a flow's inputs, as a revision without number, and the names of these topics.
+
+    Args:
+        env: the flow and its ports.
+        kept: its inputs.
+        time_ms: in milliseconds since 1970, by the roots' own timestamps; None: all roots, from the beginning.
+
+    Raises:
+        ConfigurationError: no root topic can be read, or what timers and closed windows gave has no time there.
+    """
+    roots = dict[bytes, str]()
+    for own in kept:
+        for _ in own.places():
+            pass
+        roots[own.progress.topic_id] = own.tp[0]
+        roots |= {lane.root[1]: lane.root[0] for lane in own.lanes.values()}
+    described = env.log.describe({*roots.values()})
+    known = {
+        topic_id: name
+        for topic_id, name in roots.items()
+        if name in described and described[name].topic_id == topic_id
+    }
+    tps = partitions_of(described[name] for name in known.values())
+    if time_ms is None:
+        _check_from_beginning(env, env.log.bounds(tps))
+        return Revision(0), {}
+    made_up = sorted(name for name in roots.values() if is_closing(name) or is_tick(name))
+    if made_up:
+        raise ConfigurationError(
+            f"flow {env.flow.name!r}: its inputs have what timers or closed windows gave ({', '.join(made_up)}), which have no place in "
+            "topics. Expected a correction of all. Give --from beginning"
+        )
+    for topic_id, name in sorted(roots.items()):
+        if topic_id not in known:
+            env.emit(
+                Notice(
+                    f"root topic {name!r} ({topic_id.hex()}) is gone, or was created again: what was made of it stays in the revision before"
+                )
+            )
+    bounds, offsets = env.log.bounds(tps), env.log.offsets_at(tps, time_ms)
+    since: dict[bytes, dict[int, Place]] = {}
+    for topic_id, name in known.items():
+        places = since.setdefault(topic_id, {})
+        for partition in range(described[name].partitions):
+            tp = name, partition
+            places[partition] = _place(env, described[name], partition, bounds[tp], offsets[tp])
+    return Revision(0, since), known
+
+
+def _check_from_beginning(env: Environment, bounds: Mapping[TopicPartition, Bounds]) -> None:
+    for (topic, partition), bound in bounds.items():
+        if bound.begin > 0:
+            raise LostOffsets(
+                f"flow {env.flow.name!r}: {topic}[{partition}] begins at {bound.begin}, so what was made of its first records cannot be made "
+                "again. Expected all of it. Correct from a time: what was made of roots before it stays"
+            ).at(topic, partition)
+
+
+def _place(env: Environment, info: TopicInfo, partition: int, bound: Bounds, offset: int) -> Place:
+    """The place of an offset in a root partition."""
+    if offset <= bound.begin == 0:
+        return 0, 0
+    epoch = _epoch(env, Range(info.name, info.topic_id, partition, offset, bound.stable_end))
+    if epoch is not None:
+        return epoch, offset
+    for size in (
+        _LOOK_BACK
+    ):  # nothing was written since: roots that come have the epoch of the last record, or a later one
+        begin = max(bound.begin, offset - size)
+        last = _epoch(env, Range(info.name, info.topic_id, partition, begin, offset), last=True)
+        if last is not None:
+            return last, offset
+        if begin == bound.begin:
+            break
+    # All is gone, and nobody knows its epochs. There is nothing to correct.
+    return _NEVER
+
+
+def _epoch(env: Environment, read: Range, *, last: bool = False) -> int | None:
+    """The leader epoch plus one of the first record of a range, or of the last; None: there is no record."""
+    epoch = None
+    for block in env.ports.log.read(read) if read.start < read.stop else ():
+        for message in block:
+            epoch = stored_epoch(message.leader_epoch())
+            if not last:
+                return epoch
+    return epoch
+
+
+def _first_place(revision: Revision) -> bytes:
+    """The first root place that a revision counts for in any partition."""
+    if revision.since is None:
+        return bytes(ROOT_LENGTH)
+    named = [root_position(*place) for places in revision.since.values() for place in places.values()]
+    return min(named, default=bytes(ROOT_LENGTH))

@@ -1,0 +1,243 @@
+"""Goal: of each root readers count what the newest revision gives that covers it, once. Method: corrections between runs, kills after each write."""
+
+from __future__ import annotations
+
+import pytest
+
+from sqe_chain.errors import (
+    ConfigurationError,
+    LostOffsets,
+    PlanMismatch,
+    Superseded,
+    UnknownRevision,
+)
+from sqe_chain.task.dead_letters import parse_dead_letter
+from sqe_chain.testing.faults import Crash, InjectedFault
+from tests.support.corrected import Chain, correct
+
+FAMILIES = "clean/good", "keyed/fine"
+
+
+def wrong(number: int) -> int:
+    return number * 10 + 1
+
+
+def right(number: int) -> int:
+    return number * 10
+
+
+def started() -> Chain:
+    """Ten records: those of the first five are right with any code, since the others came later."""
+    chain = Chain()
+    chain.deploy("clean", wrong)
+    chain.feed(1, 2, 3, 4, 5, at_ms=1_000)
+    chain.feed(6, 7, 8, 9, 10, at_ms=2_000)
+    chain.run()
+    return chain
+
+
+HALF = sorted([*map(wrong, range(1, 6)), *map(right, range(6, 11))])
+
+
+def test_what_was_published_is_corrected_under_its_name_from_a_time_on() -> None:
+    chain = started()
+    fixed = chain.deploy("clean", right, 2)
+    found = correct(fixed, 2_000)
+    assert (found.number, found.begun_before) == (2, False)
+    chain.feed(11, at_ms=3_000)
+    chain.run()
+    assert chain.counted("good", *FAMILIES) == sorted([*HALF, 110])
+    assert chain.counted("fine", *FAMILIES) == sorted([*HALF, 110])
+    # Roots before the seam were not published again.
+    assert chain.numbers("good").count("clean/good") == 10
+    assert chain.numbers("good").count("clean/good@2") == 6
+
+
+def test_a_reader_that_knows_of_no_revision_counts_as_before() -> None:
+    chain = started()
+    correct(chain.deploy("clean", right, 2), 2_000)
+    chain.run()
+    first = [name for name in chain.numbers("fine") if name == "keyed/fine"]
+    assert len(first) == 15, "the republisher between passes on both"
+
+
+def test_a_correction_of_all_has_no_seam() -> None:
+    chain = started()
+    found = correct(chain.deploy("clean", right, 2), None)
+    assert found.since is None
+    chain.run()
+    assert chain.counted("fine", *FAMILIES) == [10 * number for number in range(1, 11)]
+
+
+def test_the_second_republisher_is_corrected_by_the_time_of_the_roots() -> None:
+    chain = started()
+    fixed = chain.deploy("keyed", lambda number: number + 1_000, 2)
+    found = correct(fixed, 2_000)
+    assert {topic for topic, _ in found.since or {}} == {"raw", "good"}
+    chain.run()
+    late = [wrong(number) + 1_000 for number in range(6, 11)]
+    assert chain.counted("fine", *FAMILIES) == sorted([*map(wrong, range(1, 6)), *late])
+
+
+@pytest.mark.parametrize(("second", "third"), [(1_000, 2_000), (2_000, 1_000), (2_000, 2_000)])
+def test_a_second_correction_may_begin_before_the_first_has_caught_up(second: int, third: int) -> None:
+    chain = started()
+    correct(chain.deploy("clean", lambda number: -number, 2), second)
+    chain.clean.batch()
+    correct(chain.deploy("clean", right, 3), third)
+    chain.run()
+    begin = 1 if min(second, third) == 1_000 else 6
+    newest = 1 if third == 1_000 else 6
+    want = [wrong(number) for number in range(1, begin)]
+    want += [right(number) for number in range(newest, 11)]
+    got = chain.counted("fine", *FAMILIES)
+    # Between the seams the second revision counts, by whichever code made it.
+    rest = set(got) - set(want)
+    assert len(got) == 10
+    assert {abs(number) if number < 0 else number // 10 for number in rest} == set(range(begin, newest))
+
+
+def test_both_republishers_are_corrected() -> None:
+    chain = started()
+    correct(chain.deploy("clean", right, 2), 2_000)
+    chain.run()
+    correct(chain.deploy("keyed", lambda number: number + 1_000, 2), 1_000)
+    chain.run()
+    assert chain.counted("fine", *FAMILIES) == [number + 1_000 for number in HALF]
+
+
+def test_a_zombie_of_the_old_code_publishes_nothing_that_counts() -> None:
+    chain = Chain()
+    chain.deploy("clean", wrong)
+    chain.feed(1, 2, 3, 4, at_ms=1_000)
+    old = chain.clean
+    old.run_until_caught_up()
+    zombie = old.zombie()
+    correct(chain.deploy("clean", right, 2), 1_000)
+    chain.feed(5, 6, at_ms=2_000)
+    with pytest.raises(Superseded):
+        zombie.wake()
+    chain.run()
+    assert chain.counted("fine", *FAMILIES) == [10 * number for number in range(1, 7)]
+
+
+@pytest.mark.parametrize("flow", ["clean", "keyed"])
+def test_killed_after_any_write_it_is_finished_by_the_command_or_by_the_next_start(flow: str) -> None:
+    for at in range(100):
+        chain = started()
+        fixed = chain.deploy(flow, lambda number: number * 10, 2)
+        fixed.crash_at_call(at, when="after")
+        try:
+            correct(fixed, 2_000)
+        except Crash:
+            pass
+        else:
+            fixed.cancel()
+            break
+        begun = bool(chain.seams("clean/good" if flow == "clean" else "keyed/fine"))
+        if at % 2 or not begun:
+            try:
+                correct(fixed, 1_000 if begun else 2_000)  # the first record holds
+            except ConfigurationError as error:
+                assert "has begun, and the flow was put back" in str(error)  # noqa: PT017
+        fixed.run_until_caught_up()
+        chain.run()
+        before, after = (
+            (wrong(number) for number in range(1, 6)),
+            [wrong(number) * 10 for number in range(6, 11)],
+        )
+        if flow == "clean":
+            after = [number * 10 for number in range(6, 11)]
+        assert chain.counted("fine", *FAMILIES) == sorted([*before, *after]), at
+    assert at > 3
+
+
+def test_of_two_operators_the_first_one_holds() -> None:
+    chain = started()
+    fixed = chain.deploy("clean", right, 2)
+    other = chain.deploy("clean", right, 2)
+
+    def meanwhile() -> None:
+        correct(other, 2_000)
+
+    fixed.script.injected.append(InjectedFault(meanwhile, "broker", "before", method="publish"))
+    with pytest.raises(Superseded):
+        correct(fixed, 1_000)
+    assert len(chain.log.records("good.revisions")) == 2
+    chain.run()
+    assert chain.counted("fine", *FAMILIES) == HALF
+
+
+def test_the_code_of_before_is_refused_and_so_is_a_revision_that_has_not_begun() -> None:
+    chain = started()
+    with pytest.raises(
+        UnknownRevision, match=r"clean/good is declared with revision 2, which has no beginning"
+    ):
+        chain.deploy("clean", right, 2).start()
+    correct(chain.clean, 2_000)
+    with pytest.raises(ConfigurationError, match=r"Expected revision=2"):
+        chain.deploy("clean", wrong).start()
+    with pytest.raises(ConfigurationError, match=r"has begun, and the flow was put back to it"):
+        correct(chain.deploy("clean", right, 2), 1_000)
+    correct(chain.deploy("clean", right, 3), 2_000)
+    with pytest.raises(ConfigurationError, match=r"revision 3"):
+        chain.deploy("clean", right, 2).start()
+    with pytest.raises(ConfigurationError, match=r"Declare to\(\.\.\., revision=2\)"):
+        correct(chain.deploy("keyed", right), 2_000)
+
+
+def test_an_unfinished_batch_is_refused() -> None:
+    chain = started()
+    chain.feed(11, 12, at_ms=3_000)
+    chain.clean.crash_at_call(1, method="publish")
+    chain.clean.run_until_crash()
+    with pytest.raises(PlanMismatch, match="a sealed batch is unfinished"):
+        correct(chain.deploy("clean", right, 2), 2_000)
+    assert chain.seams("clean/good") == []
+    chain.deploy("clean", wrong).run_until_caught_up()
+    correct(chain.deploy("clean", right, 2), 2_000)
+    chain.run()
+    assert chain.counted("good", *FAMILIES) == sorted([*HALF, 110, 120])
+
+
+def test_a_flow_that_has_published_nothing_has_nothing_to_correct() -> None:
+    chain = Chain()
+    with pytest.raises(ConfigurationError, match="nothing to correct"):
+        correct(chain.deploy("clean", right, 2), 2_000)
+
+
+def test_a_look_changes_nothing() -> None:
+    chain = started()
+    before = chain.clean.commits()
+    found = correct(chain.deploy("clean", right, 2), 2_000, dry=True)
+    assert found.offsets == {("raw", 0): 3, ("raw", 1): 2}
+    assert chain.seams("clean/good") == []
+    assert chain.deploy("clean", wrong).commits() == before
+
+
+def test_what_is_gone_cannot_be_read_again() -> None:
+    chain = started()
+    for partition in (0, 1):
+        chain.log.truncate_before("good", partition, 1)
+    with pytest.raises(LostOffsets, match="are to be read again"):
+        correct(chain.deploy("keyed", right, 2), 1_000)
+    assert chain.seams("keyed/fine") == []
+
+
+def test_a_record_that_failed_is_tried_again_by_the_next_revision_and_stays_out_of_the_one_before() -> None:
+    chain = Chain()
+
+    def failing(number: int) -> int:
+        if number in {2, 7}:
+            raise ValueError(number)
+        return wrong(number)
+
+    chain.deploy("clean", failing)
+    chain.feed(1, 2, 3, 4, 5, at_ms=1_000)
+    chain.feed(6, 7, 8, at_ms=2_000)
+    chain.run()
+    correct(chain.deploy("clean", right, 2), 2_000)
+    chain.run()
+    assert chain.counted("good", *FAMILIES) == sorted([*map(wrong, (1, 3, 4, 5)), 60, 70, 80])
+    letters = [parse_dead_letter(record) for record in chain.log.records("clean.dead-letters")]
+    assert len(letters) == 2
