@@ -68,7 +68,7 @@ class _Answers:
     """What the broker answers while one batch looks for idle writers: each question is asked once, however many partitions are silent.
 
     Answers are numbered in the order of their questions. What a republisher has passed on is in the log that is asked for after its
-    commit, so an answer counts again only where it was given late enough.
+    commit. So an answer counts again only where it was given late enough.
     """
 
     env: Environment

@@ -247,6 +247,8 @@ class Log(Protocol):
     def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
         """Commit offsets with metadata for a group that has no members.
 
+        Any number of partitions. Where it ends before it returns, some of them may be committed and others not.
+
         Raises:
             GroupInUse: the group has members, for example a run of a flow without stages.
         """

@@ -10,6 +10,7 @@ import atexit
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as DriverPartition
@@ -25,6 +26,24 @@ RETRY = {
     "_TIMED_OUT", "_TRANSPORT", "_WAIT_COORD",
 }  # fmt: skip
 """Transient errors: the coordinator is being looked up, is starting, or has just moved."""
+
+_REQUEST_BYTES: Final = 512 * 1024
+"""Of one commit. The broker writes it as one batch, and refuses one beyond `max.message.bytes` of its own topic, 1 MiB by default."""
+_RECORD_BYTES: Final = 100
+"""What a partition's commit takes there beside names and metadata, at most."""
+
+
+def requests(group: str, commits: Mapping[TopicPartition, Commit]) -> list[list[DriverPartition]]:
+    """What is committed by one request each: all of it, unless that is more than a broker takes."""
+    made, size = [list[DriverPartition]()], 0
+    for (topic, partition), commit in commits.items():
+        own = len(group) + len(topic) + len(commit.metadata) + _RECORD_BYTES
+        if size + own > _REQUEST_BYTES and made[-1]:
+            made.append([])
+            size = 0
+        made[-1].append(DriverPartition(topic, partition, commit.offset, commit.metadata))
+        size += own
+    return made
 
 
 class KafkaGroup(KafkaClient):
@@ -71,12 +90,12 @@ class KafkaGroup(KafkaClient):
             self._check_retry(failed, doing, deadline)
 
     def commit(self, commits: Mapping[TopicPartition, Commit]) -> None:
-        doing = f"Committing for group {self._name}"
-        offsets = [
-            DriverPartition(topic, partition, commit.offset, commit.metadata)
-            for (topic, partition), commit in commits.items()
-        ]
         deadline = time.monotonic() + self._settings.timeout_s
+        for offsets in requests(self._name, commits):
+            self._request(offsets, deadline)
+
+    def _request(self, offsets: list[DriverPartition], deadline: float) -> None:
+        doing = f"Committing for group {self._name}"
         while True:  # until the deadline, which `_check_retry` knows
             self._replies.clear()
             try:  # a synchronous commit has no timeout

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as DriverPartition
 
 from sqe_chain.adapters.kafka._clients import CONFIGURATION, MEMBERS, KafkaClient, error_for
-from sqe_chain.adapters.kafka._group import RETRY, first_error, group_of
+from sqe_chain.adapters.kafka._group import RETRY, first_error, group_of, requests
 from sqe_chain.adapters.kafka._settings import MEMBER, MEMBER_TUNING, READER, KafkaSettings
 from sqe_chain.errors import Superseded
 from sqe_chain.ports import Commit, Membership, TopicPartition
@@ -79,7 +79,8 @@ class KafkaMember(KafkaClient, Membership):
             self._serve(0, doing)
             if not self._usable or self._id is None or self.driver.memberid() != self._id:
                 self._rejoin()
-            failed = self._send(commits, doing, deadline)
+            sent = (self._send(offsets, doing, deadline) for offsets in requests(self._group, commits))
+            failed = next((refused for refused in sent if refused is not None), None)
             if failed is None:
                 self._known |= {tp: [commit] for tp, commit in commits.items()}
                 return
@@ -145,14 +146,8 @@ class KafkaMember(KafkaClient, Membership):
         if failed.name() in CONFIGURATION and failed.name() not in MEMBERS:
             raise error_for(failed, doing, self._settings)
 
-    def _send(
-        self, commits: Mapping[TopicPartition, Commit], doing: str, deadline: float
-    ) -> KafkaError | None:
-        """Commit once; returns why it failed."""
-        offsets = [
-            DriverPartition(topic, partition, commit.offset, commit.metadata)
-            for (topic, partition), commit in commits.items()
-        ]
+    def _send(self, offsets: Sequence[DriverPartition], doing: str, deadline: float) -> KafkaError | None:
+        """Send one request; returns why it failed."""
         self._replies.clear()
         try:
             self.driver.commit(offsets=offsets, asynchronous=True)

@@ -20,6 +20,9 @@ from sqe_chain.testing.contracts.log_harness import (
     wanted,
 )
 
+WIDE = 300
+"""Partitions whose longest commits are more than a broker takes at once, which is 1 MiB by default."""
+
 
 class RecordRules(LogHarness):
     """Topics, ranges and commits."""
@@ -200,6 +203,18 @@ class RecordRules(LogHarness):
         assert log.committed(group, [(topic, 1)]) == {(topic, 1): Commit(0)}
         assert log.committed(group + "-other", places) == {}
         log.commit(group, {})
+
+    def test_a_commit_may_have_any_number_of_partitions(self, log: Log, topic: str) -> None:
+        group, wide = f"wide-{topic}", f"{topic}.wide"
+        log.create_topic(wide, WIDE)
+        commits = {(wide, partition): Commit(partition, "x" * 4095) for partition in range(WIDE)}
+        log.commit(group, commits)
+        assert log.committed(group, commits) == commits
+        member = log.join(group, [wide])
+        later = {tp: Commit(commit.offset + 1, commit.metadata) for tp, commit in commits.items()}
+        member.commit(later)
+        assert member.committed(later) == later
+        member.leave()
 
     def test_metadata_may_have_4095_characters(self, log: Log, topic: str) -> None:
         group = f"g-{uuid.uuid4().hex}"
