@@ -146,7 +146,7 @@ class Attempts:
         )
         plan = plan.with_sections(replace(Rebuilding.of(last), attempt=-1)).with_id()
         after = Home(home.epoch + 1, "", "", plan.number, plan.plan_id)
-        self._set_home(attempt.name, home, after, plan.to_bytes(), plan.number)
+        self._set_home(attempt.name, home, after, plan.stored(), plan.number)
         return Attempt(attempt.name, after, plan)
 
     def _set_home(self, name: str, before: Home, after: Home, plan: bytes | None, drop_below: int) -> None:

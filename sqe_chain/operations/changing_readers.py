@@ -232,7 +232,7 @@ class ChangeReaders:
             starts = self._starts(flow, known, infos)
             plan = first_plan(flow, known, number, infos, starts, env.clock.now_ms())
             after = Home(1, "", "", plan.number, plan.plan_id)
-            stored = env.home.set_home(name, None, after, plan.to_bytes())
+            stored = env.home.set_home(name, None, after, plan.stored())
             if stored is None or stored.number != plan.number:
                 raise StoreInconsistent(
                     f"reader {name!r}: its home record is {stored}. Expected its first plan, number {number}. Restore the store"

@@ -69,7 +69,7 @@ def export_states(env: Environment, claimed: Claimed = lambda _mine: None) -> Ge
         plan = Plan.from_bytes(data)
         check_layout(env.flow, plan.layout, env.settings.once.drop_stages)
         digest, count = blake2b(digest_size=16), 0
-        for line in _lines(env, plan, data):
+        for line in _lines(env, plan):
             digest.update(line.encode())
             count += 1
             yield line
@@ -78,8 +78,10 @@ def export_states(env: Environment, claimed: Claimed = lambda _mine: None) -> Ge
         release(env, mine)
 
 
-def _lines(env: Environment, plan: Plan, data: bytes) -> Iterator[str]:
-    yield json.dumps({"sqe-chain": "export", "format": FORMAT, "flow": env.flow.name, "plan": data.decode()})
+def _lines(env: Environment, plan: Plan) -> Iterator[str]:
+    yield json.dumps(
+        {"sqe-chain": "export", "format": FORMAT, "flow": env.flow.name, "plan": plan.to_bytes().decode()}
+    )
     for stage in env.flow.stages:
         stored = plan.layout.stages.get(stage.name)
         if stored is None:
@@ -138,7 +140,7 @@ def import_states(env: Environment, lines: Iterable[str], claimed: Claimed = lam
         for (name, cell), rows in groupby(exported, key=itemgetter(0, 1)):
             _fill_cell(env, plan, stages[name], cell, rows, after)
         wanted = replace(home, number=plan.number, plan_id=plan.plan_id)
-        if env.home.set_home(env.flow.name, home, wanted, plan.to_bytes()) != wanted:
+        if env.home.set_home(env.flow.name, home, wanted, plan.stored()) != wanted:
             raise Superseded(
                 f"flow {env.flow.name!r}: another run has claimed it during the import. Stop it, then import again"
             )

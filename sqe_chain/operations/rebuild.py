@@ -473,7 +473,7 @@ class Rebuild:
     def _set_home(self, before: Home, after: Home, plan: Plan | None = None) -> None:
         env, name = self.env, self.env.flow.name
         drop_below = max(0, plan.number - env.settings.keep_plans + 1) if plan else 0
-        data = plan.to_bytes() if plan else None
+        data = plan.stored() if plan else None
         stored = env.home.set_home(name, before, after, data, drop_below)
         if stored != after:
             raise Superseded(

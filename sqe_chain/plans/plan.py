@@ -1,6 +1,6 @@
 """The plan: the sealed record of one batch, from which anyone can finish it.
 
-Plans are JSON (UTF-8), so that they can be read with any tool; binary fields are hexadecimal. A plan's
+Plans are JSON (UTF-8), so that they can be read with any tool; large ones are packed. Binary fields are hexadecimal. A plan's
 id is a digest over its content and the id of the plan before. It is computed once, by the run that seals. A sealed plan is
 never made again: redos read it. So it may hold what differs from run to run, such as the claim and the clock.
 
@@ -14,6 +14,7 @@ A version does with what only newer ones write:
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
@@ -28,6 +29,10 @@ from sqe_chain.task.states import Claim
 
 FORMAT: Final = 2
 """Format of plans. Plans of others are refused."""
+
+PACKED_BYTES: Final = 256 * 1024
+"""From this size on plans are packed. Lanes make them large, and pack to a fifth; smaller plans stay readable with any tool."""
+_PACKED: Final = b"x"  # with which zlib begins, and JSON does not
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +240,11 @@ class Plan:
         object.__setattr__(plan, "memo", replace(self.memo, encoded=encoded))
         return plan
 
+    def stored(self) -> bytes:
+        """What stores keep: JSON, and of a large plan that text packed by zlib."""
+        text = self.to_bytes()
+        return text if len(text) < PACKED_BYTES else zlib.compress(text, 1)
+
     def to_bytes(self) -> bytes:
         """JSON, always the same; of a plan that was read, what was read."""
         return self.memo.encoded or self._encode(self.plan_id, None)
@@ -281,12 +291,14 @@ class Plan:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Plan:
-        """A plan from what `to_bytes` gave.
+        """A plan from what `to_bytes` or `stored` gave.
 
         Raises:
             StoreInconsistent: something else, or another version, has written this.
         """
         try:
+            if data.startswith(_PACKED):
+                data = zlib.decompress(data)
             raw = json.loads(data)
             if raw.get("format", 1) != FORMAT:
                 raise StoreInconsistent(_other_format(raw["number"], raw.get("format", 1)))
@@ -306,7 +318,7 @@ class Plan:
                 raw.get("gives"),
                 raw.get("placed", False),
             )
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError, zlib.error) as error:
             raise _unreadable("a stored plan", error) from error
         plan.memo.encoded = data
         return plan

@@ -58,7 +58,7 @@ class PlanLog:
         """
         env, before = self.env, self.home
         after = replace(before, number=plan.number, plan_id=plan.plan_id)
-        data, drop_below = plan.to_bytes(), max(0, plan.number - env.settings.keep_plans + 1)
+        data, drop_below = plan.stored(), max(0, plan.number - env.settings.keep_plans + 1)
         check_plan_size(env, plan, len(data))
         stored = env.home.set_home(env.flow.name, before, after, data, drop_below)
         if stored != after:

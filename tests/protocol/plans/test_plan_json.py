@@ -7,6 +7,7 @@ import zlib
 from base64 import b85encode
 from dataclasses import replace
 from hashlib import blake2b
+from typing import cast
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
@@ -259,3 +260,42 @@ def test_a_plan_with_an_unknown_section_is_refused_by_its_name_before_anything_c
     with pytest.raises(StoreInconsistent, match=r"later-version.*newer version"):
         Rehearsal(flow, log=service.log, store=store).run_until_caught_up()
     assert store.copy_all() == before
+
+
+def lanes_plan(lanes: int) -> Plan:
+    """A plan whose marks have this number of lanes."""
+    known = [
+        {"lane": f"{lane:016x}", "position": f"{lane:032x}", "of": 1, "offset": lane, "path": f"{lane:016x}"}
+        for lane in range(lanes)
+    ]
+    record = PartitionMarks("in", b"t" * 16, 0).to_json() | {"lanes": known}
+    marks = PartitionMarks.from_json(cast("MarksRecord", record))
+    return Plan(
+        0,
+        "",
+        "",
+        Claim(1, "run"),
+        5,
+        Layout(1),
+        (PlannedRange("in", "74" * 16, 0, 0, 0),),
+        {("in", 0): marks},
+    ).with_id()
+
+
+def test_a_large_plan_is_packed_and_a_small_one_stays_a_text() -> None:
+    small, large = lanes_plan(10), lanes_plan(5_000)
+    assert small.stored() == small.to_bytes()
+    assert len(large.stored()) < len(large.to_bytes()) / 3
+    for plan in (small, large):
+        read = Plan.from_bytes(plan.stored())
+        assert read == plan
+        assert read.to_bytes() == plan.to_bytes()
+        assert read.stored() == plan.stored()
+
+
+def test_a_packed_plan_that_was_changed_or_cut_is_refused() -> None:
+    stored = lanes_plan(5_000).stored()
+    changed = zlib.compress(zlib.decompress(stored).replace(b'"of":1', b'"of":2', 1))
+    for data in (stored[:-9], stored[:1], changed):
+        with pytest.raises(StoreInconsistent):
+            Plan.from_bytes(data)
