@@ -100,7 +100,7 @@ def rewind(
             "(receivers ignore what they have counted)"
         )
     with prepare_command(flow, settings, operation, choice) as prepared:
-        if flow.stages:
+        if flow.keeps_plans:
             result = _fold_again(prepared, where, republish=republish, resume=resume)
         else:
             result = _move(prepared, where)

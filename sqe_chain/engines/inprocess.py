@@ -68,6 +68,11 @@ class InProcessEngine:
         if self._outputs:
             publish(self._log, [self._outputs])
 
+    def outputs(self) -> Iterator[Sequence[Output]]:
+        """All outputs of `process`."""
+        if self._outputs:
+            yield self._outputs
+
     def persist(self, level: int, plan_id: str, before: Mapping[tuple[int, int], Header]) -> int:
         """Write the changed states of one level."""
         if self._job is None:

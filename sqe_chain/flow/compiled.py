@@ -70,9 +70,10 @@ class CompiledFlow:
         by_time: whether any stage takes its records in the order of their times.
         timed: whether event time is followed in the inputs: for such stages, or for those who read what the flow writes.
         dead_letters: whether it publishes dead-letter records.
-        written_topics: all topics that it publishes to, sorted; that of dead-letter records included.
+        written_topics: all topics that it publishes to, sorted; those of dead-letter records and of markers included.
         writes_sqe: whether an output has SQE's record keys.
-        keeps_plans: whether it needs a store: for states, or for how far its files are read.
+        keeps_plans: whether it needs a store: for states, for how far its files are read, or for what a transaction has published.
+        marker_topic: where a transaction notes which plan it has published; empty: the flow is not transactional.
         may_run_apart: whether it has stages, and several readers could run it; see `check_apart`.
         ticking: names of the stages that go by the batch's clock.
         reversible: whether all stages can revert the changes of an input.
@@ -88,6 +89,7 @@ class CompiledFlow:
     recreated: Recreated
     allow_compacted: bool
     traces: bool
+    transactional: bool
     nodes: tuple[Node, ...] = field(repr=False)
     declared_name: str = ""
     partitions: Partitions | None = None
@@ -121,6 +123,7 @@ class CompiledFlow:
     written_topics: tuple[str, ...] = field(init=False, repr=False)
     writes_sqe: bool = field(init=False, repr=False)
     keeps_plans: bool = field(init=False, repr=False)
+    marker_topic: str = field(init=False, repr=False)
     may_run_apart: bool = field(init=False, repr=False)
     ticking: frozenset[str] = field(init=False, repr=False)
     reversible: bool = field(init=False, repr=False)
@@ -135,6 +138,8 @@ class CompiledFlow:
         files = tuple(node.files for node in sources if node.files is not None)
         topics = sorted(topic for node in sources if node.files is None for topic in node.topics)
         letters = {self.dead_letter_topic} if self.poison == "dead_letter" else set()
+        marker_topic = f"{self.declared_name or self.name}.published" if self.transactional else ""
+        beside = letters | {marker_topic} - {""}
         cells = {stage.index: range(self.state_partitions * stage.buckets) for stage in stages}
         gated = frozenset[str]().union(
             *(known["topics_before"][stage.index] for stage in stages if takes_times(stage))
@@ -167,10 +172,14 @@ class CompiledFlow:
             "by_time": bool(gated),
             "timed": bool(gated or outputs),
             "dead_letters": self.poison == "dead_letter",
-            "written_topics": tuple(sorted({output.topic for output in outputs} | letters)),
+            "written_topics": tuple(sorted({output.topic for output in outputs} | beside)),
             "writes_sqe": any(output.process_id is not None for output in outputs),
-            "keeps_plans": bool(stages or files),
-            "may_run_apart": bool(stages) and not files and all(trait.apart for trait in traits),
+            "keeps_plans": bool(stages or files or self.transactional),
+            "marker_topic": marker_topic,
+            "may_run_apart": bool(stages)
+            and not files
+            and not self.transactional
+            and all(trait.apart for trait in traits),
             "ticking": frozenset(stage.name for stage in stages if stage.traits.ticks),
             "reversible": all(trait.reversible for trait in traits),
             "fits_in_place": bool(stages) and not any(trait.heartbeat for trait in traits),
@@ -228,9 +237,9 @@ class CompiledFlow:
         return sorted(names)
 
     def renamed(self, name: str) -> Self:
-        """The same flow under another name: another writer, with states of its own."""
+        """The same flow under another name: another writer, with states of its own, and no transactions."""
         check_name("flow", name, "renamed")
-        return replace(self, name=name, declared_name=name)
+        return replace(self, name=name, declared_name=name, transactional=False)
 
     def reader(self, partitions: Partitions, *, scope: str | None = None) -> Self:
         """The same flow, read by one of several readers: another claim, the same writer.
@@ -255,6 +264,11 @@ class CompiledFlow:
         Raises:
             FlowError: it cannot; the text names the reason.
         """
+        if self.transactional:
+            raise FlowError(
+                f"flow {self.declared_name!r} is transactional, so several readers cannot share it out: one run publishes all outputs. "
+                "Declare it without transactional=True, or spread one service over processes with --workers"
+            )
         for source in self.sources:
             if source.files is not None:
                 raise FlowError(

@@ -18,6 +18,7 @@ def check_complete(flow: CompiledFlow) -> None:
     if not flow.nodes:
         raise FlowError(f"flow {flow.name!r} has no source")
     _check_parking(flow)
+    _check_transactional(flow)
     for source in flow.sources:
         _check_source(flow, source)
     for output in flow.outputs:
@@ -30,6 +31,25 @@ def check_complete(flow: CompiledFlow) -> None:
                 f"{node.declared_at}: nothing is done with {node.described(flow.nodes)} of flow {flow.name!r}; let a stage or an "
                 "output follow it, or remove it"
             )
+
+
+def _check_transactional(flow: CompiledFlow) -> None:
+    """Check that the outputs of a transactional flow can be in transactions, and that its markers have a topic of their own."""
+    if not flow.transactional:
+        return
+    if not flow.outputs:
+        raise FlowError(
+            f"flow {flow.name!r} is transactional, and publishes nothing. Expected an output. Declare one, or do without transactional=True"
+        )
+    if flow.marker_topic in {
+        *flow.input_topics,
+        *(output.topic for output in flow.outputs),
+        flow.dead_letter_topic,
+    }:
+        raise FlowError(
+            f"flow {flow.name!r}: topic {flow.marker_topic!r} is the one in which a transactional flow notes what it has published. "
+            "Expected no other use of it. Choose another name for the flow, or for that topic"
+        )
 
 
 def _check_source(flow: CompiledFlow, source: SourceNode) -> None:

@@ -80,6 +80,8 @@ class Flow(Topology):
         allow_compacted: accept inputs with `cleanup.policy=compact`.
         traces: outputs of stages bear a `traceparent`, by which a trace leads on to the records that they were made of
             (docs/tracing.md). Outputs before any stage forward the input's headers anyway.
+        transactional: all that a batch publishes is one Kafka transaction. So readers of committed records that know nothing of positions
+            get each output once, in order (docs/transactions.md). The flow then has a topic ``<name>.published``, and a store.
 
     Raises:
         FlowError: a name or number is out of bounds.

@@ -49,6 +49,7 @@ class Topology:
     recreated: Recreated = "stop"
     allow_compacted: bool = False
     traces: bool = False
+    transactional: bool = False
     nodes: list[Node] = field(default_factory=list, init=False, repr=False)
     # The nodes so far, compiled; None: one was added or replaced since. Each declaration asks for it.
     _so_far: CompiledFlow | None = field(default=None, init=False, repr=False, compare=False)
@@ -69,6 +70,9 @@ class Topology:
             check_int(what, getattr(self, what), 1, most, where)
         check_bool("allow_compacted", self.allow_compacted, where)
         check_bool("traces", self.traces, where)
+        check_bool("transactional", self.transactional, where)
+        if self.transactional:
+            check_topic(f"{self.name}.published", where)
 
     def so_far(self) -> CompiledFlow:
         """The flow as far as it is declared, unchecked."""

@@ -36,6 +36,11 @@ def stages_to_announce(flow: CompiledFlow, names: Sequence[str] = ()) -> list[St
         ConfigurationError: there is no such stage, it has no `changes()`, or a function after them needs to know the input
             that changed a state.
     """
+    if flow.transactional:
+        raise ConfigurationError(
+            f"flow {flow.name!r} is transactional: readers that know no positions would get states twice. Expected a flow without "
+            "transactional=True. Declare it so, or let these readers begin again"
+        )
     known = {stage.name: stage for stage in flow.stages if any(_after_changes(flow, stage))}
     unknown = [name for name in names if name not in known]
     if unknown or not known:

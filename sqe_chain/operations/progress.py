@@ -113,6 +113,11 @@ def find_progress(
             f"flow {name!r}: plan {last.number} releases failed records, and a part of it may be published. Expected a finished plan. "
             "Run the service once, which finishes it"
         )
+    if base is not last and env.flow.transactional:
+        raise ServiceStopped(
+            f"flow {name!r} is transactional, and plan {last.number} is not finished. Expected a finished plan: folded again, it would be "
+            "published a second time. Run the service once, which finishes it"
+        )
     ends = {tp: planned.stop for tp, planned in base.ends().items() if tp[0] in infos}
     ends |= {commit.tp: max(commit.offset, ends.get(commit.tp, 0)) for commit in ours}
     behind, before, closes = Rebuilding.of(base), Closes.of(base), Closes.of(last)

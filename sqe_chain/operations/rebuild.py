@@ -95,6 +95,11 @@ class Rebuild:
         env = self.env
         check_no_files(env.flow)
         check_no_sinks(env.flow, "to rebuild it")
+        if env.flow.transactional and (self.republish or not env.flow.stages):
+            raise ConfigurationError(
+                f"flow {env.flow.name!r} is transactional: readers that know no positions would get again what is published again. Expected "
+                "a rebuild or rewind of states alone. Do without --republish; or declare the flow without transactional=True"
+            )
         if not env.flow.stages:
             raise ConfigurationError(
                 f"flow {env.flow.name!r} keeps no states. Expected stages, to fold them again. `sqe-chain rewind` moves its offsets"

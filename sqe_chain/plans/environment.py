@@ -15,7 +15,7 @@ from sqe_chain.flow.nodes import StageNode
 from sqe_chain.plans.events import Event, Notice, Observer, Waiting
 from sqe_chain.plans.retrying import Committing, Retry, RetryingLog, RetryingStore
 from sqe_chain.plans.settings import Settings
-from sqe_chain.ports import Header, Log, Sink, StateStore, TopicPartition
+from sqe_chain.ports import Header, Log, Output, Sink, StateStore, TopicPartition
 from sqe_chain.task.results import Job, Portion, Report
 
 Item = TypeVar("Item")
@@ -47,6 +47,9 @@ class Engine(Protocol):
 
     def publish(self) -> None:
         """Write all outputs kept, acknowledged when this returns. May be called again."""
+
+    def outputs(self) -> Iterator[Sequence[Output]]:
+        """All outputs kept, for one transaction: in the order of each task, block by block. May be asked for again."""
 
     def persist(self, level: int, plan_id: str, before: Mapping[tuple[int, int], Header]) -> int:
         """Write the changed states of one level, acknowledged when this returns. May be called again.

@@ -60,6 +60,9 @@ def describe(flow: CompiledFlow, log: TopicDescriber, *, running: bool = False) 
             flow.dead_letter_partitions, needed.get(flow.dead_letter_topic, 0)
         )
     wanted.update(dict.fromkeys(needed, "output"))
+    if flow.marker_topic:
+        needed[flow.marker_topic] = 1
+        wanted[flow.marker_topic] = "compacted"
     described = log.describe([*wanted, *files])
     missing = [f"{kind} topic {topic!r}" for topic, kind in wanted.items() if topic not in described]
     if missing and running:
@@ -68,6 +71,19 @@ def describe(flow: CompiledFlow, log: TopicDescriber, *, running: bool = False) 
         raise ConfigurationError(
             f"flow {flow.name!r}: {', '.join(missing)} not found at the broker; create them, or run with --create-topics N"
         )
+    _check_cleanup(flow, described)
+    for topic, number in needed.items():
+        if described[topic].partitions < number:
+            raise PartitionsMismatch(
+                f"output topic {topic!r} has {described[topic].partitions} partitions, declared are {number}. If this "
+                "output has published there before, its number is permanent: declare that, or give the output another name to "
+                "grow. If it has not, declare fewer, or add partitions to the topic (more than declared stay unused)"
+            ).at(topic)
+    return described
+
+
+def _check_cleanup(flow: CompiledFlow, described: Topics) -> None:
+    """Check that topics keep the records that they must keep."""
     for topic in flow.input_topics:
         if described[topic].compacted and not flow.allow_compacted:
             raise CompactedInput(
@@ -79,14 +95,11 @@ def describe(flow: CompiledFlow, log: TopicDescriber, *, running: bool = False) 
             f"flow {flow.name!r}: its dead-letter topic {flow.dead_letter_topic!r} is compacted: it would drop "
             "records that have the same key, and takes none without a key. Set its cleanup.policy to delete"
         )
-    for topic, number in needed.items():
-        if described[topic].partitions < number:
-            raise PartitionsMismatch(
-                f"output topic {topic!r} has {described[topic].partitions} partitions, declared are {number}. If this "
-                "output has published there before, its number is permanent: declare that, or give the output another name to "
-                "grow. If it has not, declare fewer, or add partitions to the topic (more than declared stay unused)"
-            ).at(topic)
-    return described
+    if flow.marker_topic and not described[flow.marker_topic].compacted:
+        raise ConfigurationError(
+            f"flow {flow.name!r}: topic {flow.marker_topic!r} is not compacted, so it would forget what was published. Expected "
+            f"cleanup.policy=compact. Set it with kafka-configs.sh --alter --topic {flow.marker_topic} --add-config cleanup.policy=compact"
+        )
 
 
 def kept_shortly(flow: CompiledFlow, infos: Topics) -> list[str]:

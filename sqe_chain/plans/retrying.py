@@ -2,7 +2,7 @@
 
 `RetryingLog` and `RetryingStore` offer the calls of their ports that can be repeated one by one. Not offered are
 
-* `read`, `scan` and `writer`: what they give takes many calls, so that what must be repeated is larger than one call;
+* `read`, `scan`, `writer` and `transactional_writer`: what they give takes many calls, so that what must be repeated is larger than one call;
 * `beat` and `close`: a heartbeat and an end must not wait;
 * deletions (`delete_topic`, `delete_group`, `forget`, `forget_part`, `forget_locations`): `operations.forget` does them, and is
   started again as a whole.
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from sqe_chain.errors import ChainError, Unavailable
@@ -99,11 +100,12 @@ class RetryingLog:
         names = list(topics)
         return self._retry.call("look at the topics", lambda: self._log.topic_ids(names))
 
-    def create_topic(self, topic: str, partitions: int, *, kept: bool = False) -> None:
+    def create_topic(
+        self, topic: str, partitions: int, *, kept: bool = False, compacted: bool = False
+    ) -> None:
         # One that was created by an attempt without an answer is left as it is
-        self._retry.call(
-            f"create topic {topic}", lambda: self._log.create_topic(topic, partitions, kept=kept)
-        )
+        create = partial(self._log.create_topic, topic, partitions, kept=kept, compacted=compacted)
+        self._retry.call(f"create topic {topic}", create)
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
         tps = list(partitions)

@@ -52,9 +52,12 @@ class Rights:
 def needed_on_topics(flow: CompiledFlow) -> dict[str, list[str]]:
     """Topic -> what a service does there.
 
-    A flow without stages also reads back what it has published: a run that was killed may have published a part of its batch.
+    A flow without stages also reads back what it has published: a run that was killed may have published a part of its batch. A
+    transactional one reads its markers.
     """
-    reads = {*flow.input_topics} | ({*flow.written_topics} if not flow.keeps_plans else set())
+    reads = {*flow.input_topics} | (
+        {*flow.written_topics} if not flow.keeps_plans else {flow.marker_topic} - {""}
+    )
     writes = {*flow.written_topics}
     return {
         topic: [READ] * (topic in reads) + [WRITE] * (topic in writes) for topic in sorted(reads | writes)

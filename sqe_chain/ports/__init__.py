@@ -17,6 +17,7 @@ from sqe_chain.ports.log import (
     Range,
     TopicInfo,
     TopicPartition,
+    TransactionalWriter,
     Writer,
 )
 from sqe_chain.ports.sink import (
@@ -68,6 +69,7 @@ __all__ = [
     "StateStore",
     "TopicInfo",
     "TopicPartition",
+    "TransactionalWriter",
     "ViewKind",
     "Views",
     "WithSchema",

@@ -170,6 +170,40 @@ class Writer(Protocol):
         """Release the writer. After an error its client is discarded, otherwise kept for this process."""
 
 
+class TransactionalWriter(Protocol):
+    """Publishes records that readers of committed records see together, or never. Used by one thread.
+
+    Making one ends what an older one of the same id has left open, and waits for what that was committing. From then on the older
+    one commits nothing. Every call may raise `ConfigurationError` and `Unavailable`. After any error the writer must be closed,
+    and nobody knows whether its transaction is committed until a newer writer of the id is there.
+
+    Attributes:
+        worn: the last commit was answered, but must not be followed by another one: a repetition of its request may still be on its
+            way. Close the writer.
+    """
+
+    worn: bool
+
+    def write(self, outputs: Sequence[Output]) -> None:
+        """Send records, as `Writer.write` does. The first ones begin a transaction.
+
+        Raises:
+            OutputTooLarge, OutputRefused, Unavailable: as `Writer.write`; also, a newer writer of the id is there.
+        """
+
+    def commit(self) -> None:
+        """Return when everything written is acknowledged, and committed. Nothing, if nothing was written.
+
+        Readers may see it a moment later; at once when a newer writer of the id has been made.
+
+        Raises:
+            OutputRefused, Unavailable: it is not known to be committed.
+        """
+
+    def close(self) -> None:
+        """Release the writer. A transaction that is open is aborted, if the broker answers; raises nothing."""
+
+
 class Membership(Protocol):
     """The one membership in a flow's group: as long as nobody else joins, its run alone commits.
 
@@ -206,13 +240,16 @@ class Log(Protocol):
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
         """The ids that these topics have now, at half the cost of `describe`; a topic that does not exist is absent."""
 
-    def create_topic(self, topic: str, partitions: int, *, kept: bool = False) -> None:
+    def create_topic(
+        self, topic: str, partitions: int, *, kept: bool = False, compacted: bool = False
+    ) -> None:
         """Create a topic with the broker's default replication; an existing topic is left as it is.
 
         Args:
             topic: its name.
             partitions: how many it has.
             kept: its records are never deleted.
+            compacted: it keeps the last record of each key without limit.
         """
 
     def delete_topic(self, topic: str) -> None:
@@ -265,6 +302,14 @@ class Log(Protocol):
 
     def writer(self) -> Writer:
         """A writer of this process: idempotent, every record acknowledged by all in-sync replicas."""
+
+    def transactional_writer(self, transactional_id: str, topics: Iterable[str]) -> TransactionalWriter:
+        """A writer whose records become visible together, and the only one of its id from now on.
+
+        Args:
+            transactional_id: names it, for all processes that use the cluster.
+            topics: all that it writes to; they exist.
+        """
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int

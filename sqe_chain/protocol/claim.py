@@ -214,7 +214,7 @@ def check_claim(env: Environment, mine: Claim) -> None:
     if home is None or (home.epoch, home.run_id) != (mine.epoch, mine.run_id):
         run = "no run" if home is None else f"run {home.run_id or '(ended)'}"
         raise Superseded(
-            f"flow {env.flow.name!r}: {run} has claimed it; this one, {mine.run_id}, deletes nothing more"
+            f"flow {env.flow.name!r}: {run} has claimed it; this one, {mine.run_id}, changes nothing more"
         )
 
 

@@ -32,6 +32,7 @@ from sqe_chain.plans.layout import Layout
 from sqe_chain.plans.plan import Plan, Section
 from sqe_chain.plans.stored_plans import read_plan
 from sqe_chain.ports import Commit, Header, Home, Rows, TopicInfo, TopicPartition
+from sqe_chain.protocol.transactions import Transactions
 from sqe_chain.task.results import Report
 from sqe_chain.task.states import Claim, Transition, persist
 
@@ -107,6 +108,7 @@ class OwnedFlow:
             or the number of `last`, because a plan is sealed only when the one before is committed.
         entered: topics as described, and a layout: all that these topics bring in is in it. Compared by identity, because a new
             description may have new topics; None until the first look.
+        transactions: publish its plans; None: it is not transactional.
     """
 
     env: Environment
@@ -115,6 +117,7 @@ class OwnedFlow:
     last: Plan
     open_plan: int | None = None
     entered: tuple[Mapping[str, TopicInfo], Layout] | None = None
+    transactions: Transactions | None = None
     _committed_ms: int = 0
 
     def fetch(self, number: int) -> Plan | None:
@@ -188,9 +191,8 @@ class OwnedFlow:
             outputs = 0
             if publish and report.outputs:
                 # Repeated as one: its tasks write many records, and what was published before is a replay.
-                env.retry.call(
-                    "publish", partial(inputs.publish, env.flow, env.ports.log, env.engine.publish)
-                )
+                publish_kept = partial(inputs.publish, env.flow, env.ports.log, self._publish(plan))
+                env.retry.call("publish", publish_kept)
                 outputs = report.outputs
             if publish:
                 for action in beside_outputs(env, self.claim, plan):
@@ -212,6 +214,13 @@ class OwnedFlow:
         with env.step(COMMIT):
             self.commit(plan)
         env.commits.then(partial(self._no_longer_open, plan.number))
+
+    def _publish(self, plan: Plan) -> Callable[[], None]:
+        """What publishes the outputs that the engine keeps."""
+        engine = self.env.engine
+        if self.transactions is None:
+            return engine.publish
+        return partial(self.transactions.publish, plan, engine.outputs)
 
     def apply_empty(self, plan: Plan, notices: Iterable[str] = ()) -> None:
         """Seal and finish a plan that reads nothing: it brings in a layout, or republishes states."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
-from sqe_chain.errors import ServiceStopped, Superseded
+from sqe_chain.errors import ConfigurationError, ServiceStopped, Superseded
 from sqe_chain.features.event_times import needed_offsets
 from sqe_chain.features.file_inputs import FileSettings, news_of_files, read_files
 from sqe_chain.features.lanes import check_rolled_back
@@ -37,7 +37,9 @@ from sqe_chain.protocol.entering import bring_up_to_date, first_plan
 from sqe_chain.protocol.finish import OwnedFlow, PlanLog
 from sqe_chain.protocol.processing import Batch, Processor
 from sqe_chain.protocol.redo import Recovery
+from sqe_chain.protocol.transactions import Transactions
 from sqe_chain.protocol.whole_revisions import check_own_revision
+from sqe_chain.task.states import Claim
 
 
 @dataclass(slots=True)
@@ -93,6 +95,8 @@ class StagedService(FlowRun):
 
     def leave(self) -> None:
         self.env.commits.leave()
+        if self._owned is not None and self._owned.transactions is not None:
+            self._owned.transactions.close()
         if self.claimed is not None:
             release(self.env, self.claimed)
             self.claimed = None
@@ -100,6 +104,11 @@ class StagedService(FlowRun):
     # ------------------------------------------------------------------ steps 1 and 2
 
     def _check_before(self) -> list[str]:
+        if self.env.flow.transactional and self.env.settings.once.accept_rollback:
+            raise ConfigurationError(
+                f"flow {self.env.flow.name!r} is transactional. Expected a start without --accept-rollback: its readers would get outputs "
+                "twice. Restore the store, or declare the flow without transactional=True"
+            )
         Overwriting(self.env).check_start()
         return check_stores(self.env)
 
@@ -121,10 +130,11 @@ class StagedService(FlowRun):
             read_commits = partial(inputs.group_commits, env.flow, env.log, infos)
             self.claimed, home = claim(env, read_commits, infos)
             mine, plans = self.claimed, PlanLog(env, home)
+            transactions = self._fence(mine)
             if home.number < 0:
                 env.say(weak)
                 plans.write(first_plan(env, mine, infos))
-            self._owned = owned = OwnedFlow(env, mine, plans, plans.read_last())
+            self._owned = owned = OwnedFlow(env, mine, plans, plans.read_last(), transactions=transactions)
             # Again: until it was claimed, another run may have read what is there only since it was described.
             infos = inputs.describe(env.flow, env.log)
             check_layout(env.flow, owned.last.layout, env.settings.once.drop_stages)
@@ -146,6 +156,15 @@ class StagedService(FlowRun):
             bring_up_to_date(owned, infos)
             locate_states(env, mine, owned.last)
         return result
+
+    def _fence(self, mine: Claim) -> Transactions | None:
+        """End the transaction that an older run may have open, if the flow publishes any."""
+        env = self.env
+        if not env.flow.transactional or env.role.refold is not None:
+            return None
+        transactions = Transactions(env, mine)
+        env.retry.call("begin transactions", transactions.open)
+        return transactions
 
     def _enter_overwrite(self, infos: Infos) -> None:
         """Begin an overwrite, go on with one, or give it up."""
@@ -195,7 +214,7 @@ class StagedService(FlowRun):
     def _commit_again(self, infos: Infos, *, now: bool) -> None:
         env, owned = self.env, self.owned
         last = owned.last
-        if not env.flow.stages and not last.empty and last.number > 0:
+        if not env.flow.stages and not env.flow.transactional and not last.empty and last.number > 0:
             # Without stages no header shows that the last batch is published: an empty plan after it does.
             leaving = news_of_files(env.flow, env.settings.of(FileSettings), last, infos).leaving
             kept = [planned for planned in last.ranges if planned.topic not in leaving]

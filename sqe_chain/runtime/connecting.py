@@ -217,7 +217,7 @@ def _stores_for(flow: CompiledFlow, urls: Mapping[str, str], *, by_workers: bool
     if not flow.keeps_plans:
         return {}  # a republisher stores nothing
     if "" not in urls:
-        why = "has stages" if flow.stages else "reads files"
+        why = "has stages" if flow.stages else "reads files" if flow.file_sources else "is transactional"
         raise ConfigurationError(
             f"flow {flow.name!r} {why}. Expected a store for its claim and plans. Give --store URL, for example "
             '--store redis://localhost:6379 or --store sqlite:///var/lib/totals.db (in Python: store="redis://localhost")'

@@ -162,7 +162,7 @@ def _create_missing(env: Environment, input_partitions: int) -> None:
     existing = env.log.describe(needed)
     for topic in sorted(needed.keys() - existing.keys()):
         partitions = needed[topic]
-        env.log.create_topic(topic, partitions)
+        env.log.create_topic(topic, partitions, compacted=topic == env.flow.marker_topic)
         env.emit(Notice(f"created topic {topic} with {partitions} partitions"))
 
 
@@ -172,6 +172,8 @@ def _partitions_needed(flow: CompiledFlow, input_partitions: int) -> dict[str, i
     if flow.dead_letters:
         written.append((flow.dead_letter_topic, flow.dead_letter_partitions))
     needed = dict.fromkeys(flow.input_topics if input_partitions else (), input_partitions)
+    if flow.marker_topic:
+        written.append((flow.marker_topic, 1))
     for topic, partitions in written:
         needed[topic] = max(needed.get(topic, 0), partitions)
     return needed

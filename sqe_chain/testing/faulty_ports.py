@@ -64,6 +64,13 @@ class _FaultyWriter(FaultyPort):
             self._call("publish", lambda output: self.inner.write([output]), output)
 
 
+class _FaultyTransactionalWriter(_FaultyWriter):
+    """Each record counts as one write, and so does each commit."""
+
+    reads = frozenset[str]()
+    writes: ClassVar = {**_FaultyWriter.writes, "commit": "commit of a transaction"}
+
+
 class _FaultyMember(FaultyPort):
     """Its commits are asked for like those of a log, with the name of the group."""
 
@@ -86,6 +93,7 @@ class _FaultyLog(FaultyPort):
     writes: ClassVar = {
         "commit": "commit of {}",
         "join": "join of {}",
+        "transactional_writer": "fence of {}",
         "delete_topic": "delete topic {}",
         "delete_group": "delete group {}",
     }
@@ -104,6 +112,14 @@ class _FaultyLog(FaultyPort):
 
     def writer(self) -> _FaultyWriter:
         return _FaultyWriter(self.inner.writer(), self.scheduler)
+
+    def transactional_writer(
+        self, transactional_id: str, topics: Iterable[str]
+    ) -> _FaultyTransactionalWriter:
+        writer = self._call(
+            "transactional_writer", self.inner.transactional_writer, transactional_id, list(topics)
+        )
+        return _FaultyTransactionalWriter(writer, self.scheduler)
 
 
 class _FaultyStore(FaultyPort):
@@ -161,7 +177,9 @@ class FaultyStorage(FaultyPort):
 def methods_of(port: str | None) -> set[str]:
     """The methods of a port, or of all, whose calls a scheduler answers."""
     kinds = [
-        kind for kind in (_FaultyLog, _FaultyWriter, _FaultyStore, FaultyStorage) if port in {None, kind.of}
+        kind
+        for kind in (_FaultyLog, _FaultyWriter, _FaultyTransactionalWriter, _FaultyStore, FaultyStorage)
+        if port in {None, kind.of}
     ]
     return {name for kind in kinds for name in (*kind.reads, *kind.writes)}
 

@@ -126,6 +126,8 @@ class Rehearsal(Arming, Results):
             self.log.create_topic(output.topic, output.partitions)
         if self.flow.dead_letters:
             self.log.create_topic(self.flow.dead_letter_topic, self.flow.dead_letter_partitions)
+        if self.flow.marker_topic:
+            self.log.create_topic(self.flow.marker_topic, 1, compacted=True)
 
     @property
     def flow(self) -> CompiledFlow:

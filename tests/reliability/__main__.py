@@ -33,6 +33,7 @@ MODULES: Final[Mapping[str, str]] = {
     "fuzz": "tests.lab.fuzzing",
     "worlds": "tests.lab.event_time_worlds",
     "mutants": "tests.lab.mutants",
+    "transactions": "tests.lab.transactional_kills",
 }
 
 

@@ -17,6 +17,7 @@ class _Row(NamedTuple):
 ROWS: Final = {
     "simulator": _Row("Simulator", ("schedules", "faults")),
     "explorer": _Row("Explorer: interleavings", ("states", "steps")),
+    "transactions": _Row("Transactional services killed on a broker", ("killed", "stopped", "events")),
     "pairs": _Row("Explorer: pairs of faults", ("states", "pairs")),
     "fuzz": _Row("Fuzzer", ("executions",)),
 }

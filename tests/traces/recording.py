@@ -245,7 +245,11 @@ class RecordedLog(MemoryLog):
         self._plain = MemoryLog(name)
         self._transactions = self._members = 0
 
-    def create_topic(self, topic: str, partitions: int, *, kept: bool = False) -> None:
+    def create_topic(
+        self, topic: str, partitions: int, *, kept: bool = False, compacted: bool = False
+    ) -> None:
+        assert not kept
+        assert not compacted, "no recorded flow asks for either"
         self.trace.record(
             "create_topic", (topic, partitions), lambda: self._plain.create_topic(topic, partitions)
         )

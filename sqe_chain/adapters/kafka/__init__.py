@@ -1,7 +1,7 @@
 """Kafka, through confluent-kafka (librdkafka). No other package imports the driver.
 
 `_settings` lists the properties that exactness depends on. `_reader` has the hot loop of reading, `_writer` that of
-publishing. `_admin` asks about topics and offsets, `_group` and `_member` commit, `_clients` maps error codes.
+publishing, `_transactions` publishes in transactions. `_admin` asks about topics and offsets, `_group` and `_member` commit, `_clients` maps error codes.
 """
 
 from __future__ import annotations
@@ -9,11 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from sqe_chain.adapters.kafka import _group, _member, _reader, _writer
+from sqe_chain.adapters.kafka import _group, _member, _reader, _transactions, _writer
 from sqe_chain.adapters.kafka._admin import POOL as ADMINS
 from sqe_chain.adapters.kafka._admin import Admin, admin
 from sqe_chain.adapters.kafka._settings import KafkaSettings, load_config, settings
-from sqe_chain.ports import Bounds, Commit, Log, Membership, Message, Range, TopicInfo, TopicPartition, Writer
+from sqe_chain.ports import (
+    Bounds,
+    Commit,
+    Log,
+    Membership,
+    Message,
+    Range,
+    TopicInfo,
+    TopicPartition,
+    TransactionalWriter,
+    Writer,
+)
 
 __all__ = ["KafkaLog", "load_config"]
 
@@ -66,8 +77,10 @@ class KafkaLog(Log):
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
         return self._admin.topic_ids(topics)
 
-    def create_topic(self, topic: str, partitions: int, *, kept: bool = False) -> None:
-        self._admin.create_topic(topic, partitions, kept=kept)
+    def create_topic(
+        self, topic: str, partitions: int, *, kept: bool = False, compacted: bool = False
+    ) -> None:
+        self._admin.create_topic(topic, partitions, kept=kept, compacted=compacted)
 
     def delete_topic(self, topic: str) -> None:
         self._admin.delete_topic(topic)
@@ -141,6 +154,9 @@ class KafkaLog(Log):
 
     def writer(self) -> Writer:
         return _writer.KafkaWriter(self._settings)
+
+    def transactional_writer(self, transactional_id: str, topics: Iterable[str]) -> TransactionalWriter:
+        return _transactions.KafkaTransactionalWriter(self._settings, transactional_id, topics)
 
     def close(self) -> None:
         """Close this process's idle clients of this cluster; a later call opens them again."""

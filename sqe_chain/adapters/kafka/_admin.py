@@ -179,8 +179,10 @@ class Admin(KafkaClient):
         entry = entries.get("offsets.retention.minutes")
         return int(entry.value) * 60_000 if entry is not None and str(entry.value).isdecimal() else -1
 
-    def create_topic(self, topic: str, partitions: int, *, kept: bool = False) -> None:
-        config = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"} if kept else {}
+    def create_topic(self, topic: str, partitions: int, *, kept: bool, compacted: bool) -> None:
+        config = {"cleanup.policy": "compact"} if compacted else {}
+        if kept:
+            config = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
         new = driver.NewTopic(topic, num_partitions=partitions, config=config)
         self._change(self.driver.create_topics, new, topic, f"Creating topic {topic}", "TOPIC_ALREADY_EXISTS")
         deadline = time.monotonic() + self._settings.timeout_s

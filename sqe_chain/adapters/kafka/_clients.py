@@ -43,7 +43,7 @@ CONFIGURATION = frozenset((
     "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED", "FENCED_INSTANCE_ID", "GROUP_AUTHORIZATION_FAILED",
     "ILLEGAL_GENERATION", "ILLEGAL_SASL_STATE", "INCONSISTENT_GROUP_PROTOCOL", "INVALID_CONFIG", "INVALID_GROUP_ID",
     "INVALID_PARTITIONS", "INVALID_PRINCIPAL_TYPE", "INVALID_REPLICATION_FACTOR", "INVALID_REPLICA_ASSIGNMENT",
-    "INVALID_REQUEST", "INVALID_REQUIRED_ACKS", "NON_EMPTY_GROUP", "OFFSET_METADATA_TOO_LARGE",
+    "INVALID_REQUEST", "INVALID_REQUIRED_ACKS", "INVALID_TRANSACTION_TIMEOUT", "NON_EMPTY_GROUP", "OFFSET_METADATA_TOO_LARGE",
     "PRINCIPAL_DESERIALIZATION_FAILURE", "REBALANCE_IN_PROGRESS", "SASL_AUTHENTICATION_FAILED", "SECURITY_DISABLED",
     "TOPIC_AUTHORIZATION_FAILED", "TOPIC_EXCEPTION", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
     "UNACCEPTABLE_CREDENTIAL", "UNKNOWN_MEMBER_ID", "UNSUPPORTED_COMPRESSION_TYPE",
@@ -79,6 +79,8 @@ _RIGHTS = MappingProxyType(
         "_AUTHENTICATION": "check sasl.mechanism, user and password in --kafka-config",
         "_SSL": "check security.protocol and the ssl properties in --kafka-config",
         "UNSUPPORTED_COMPRESSION_TYPE": "choose another compression.type in --kafka-config",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "grant the user WRITE on transactional ids that begin with the flow's name and a slash",
+        "INVALID_TRANSACTION_TIMEOUT": "lower transaction.timeout.ms in --kafka-config, or raise the brokers' transaction.max.timeout.ms",
         "UNSUPPORTED_VERSION": "the broker is too old for this request; 2.8 or later is needed",
         "OFFSET_METADATA_TOO_LARGE": "raise the brokers' offset.metadata.max.bytes, or shorten the names of outputs",
     }

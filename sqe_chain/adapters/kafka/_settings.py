@@ -120,7 +120,7 @@ REFUSED = {
     "queuing.strategy": "outputs must keep their order",
     "request.required.acks": "an output counts as written when all in-sync replicas have it",
     "retries": "a record given up in the middle would be a hole",
-    "transactional.id": "outputs are made exact by their positions, not by transactions",
+    "transactional.id": "declare Flow(transactional=True) for outputs in transactions; the ids are the flow's",
 }
 """Properties a user may not set, and why."""
 
@@ -172,6 +172,11 @@ WRITER_TUNING = {
     "compression.type": "lz4",
     "queue.buffering.max.messages": "50000",  # of each of several producers, as the bytes
     "retry.backoff.ms": "100",
+}
+TRANSACTIONAL_RETRY_MS = 250
+"""`retry.backoff.ms` of producers with transactions; a commit that was answered sooner was sent once: see `_transactions`."""
+TRANSACTIONAL_TUNING = {
+    "transaction.timeout.ms": "60000",  # if nobody starts the service again, readers wait so long
 }
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import atexit
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -26,6 +27,7 @@ from sqe_chain.ports.accepting import stamps
 BATCH_OVERHEAD = 61
 """Bytes of a record batch before its first record."""
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
 _LARGEST = 1_000_000_000  # librdkafka's bounds of message.max.bytes
 _SMALLEST = 1_000
 SENDERS = 5
@@ -54,15 +56,15 @@ def largest_record_bytes(max_message_bytes: int) -> int:
 
 
 class Sender(KafkaClient):
-    """One producer, for topics that take records of at most `largest` bytes."""
+    """One producer, for topics that take records of at most `largest` bytes. `own` are further fixed properties."""
 
-    def __init__(self, settings: KafkaSettings, largest: int) -> None:
+    def __init__(self, settings: KafkaSettings, largest: int, own: Mapping[str, str] = NOTHING) -> None:
         self.largest = largest
         self._failed: ChainError | None = None
         self._weight = 0
         # With this limit produce() refuses a record larger than its topic accepts before anything is sent. Batches stay
         # below the topic's limit: librdkafka does not split a batch that was refused.
-        fixed = {**WRITER, "message.max.bytes": str(largest)}
+        fixed = {**WRITER, "message.max.bytes": str(largest), **own}
         room = {"queue.buffering.max.kbytes": str(max(_KBYTES, 2 * largest // 1024))}
         reports = {"on_delivery": self._on_delivery, "delivery.report.only.error": True}
         super().__init__(settings, Producer, {**settings.client(fixed, {**WRITER_TUNING, **room}), **reports})
@@ -277,6 +279,16 @@ class KafkaWriter(Writer):
         """The producers of a topic's partitions, which stay the same: records of two producers could change places."""
         if topic in self._by_topic:
             return self._by_topic[topic]
+        known = self._look_up(topic)
+        limit = self._limit_of(topic)
+        self._by_topic[topic] = self._senders[limit].deal(
+            known.leaders,
+            lambda: POOL.take((self._settings, limit), lambda: Sender(self._settings, limit)),
+        )
+        return self._by_topic[topic]
+
+    def _look_up(self, topic: str) -> OutputTopic:
+        """Settings and leaders of a topic, kept as long as nothing fails."""
         known = _TOPICS.get((self._settings, topic))
         if known is None:
             asker = admin(self._settings)
@@ -286,17 +298,17 @@ class KafkaWriter(Writer):
                     f"Output topic {topic} does not exist on Kafka at {self._settings.bootstrap}. Create it first."
                 )
             known = _TOPICS[self._settings, topic] = OutputTopic(described, leaders)
-        self._infos[topic] = info = known.info
-        limit = largest_record_bytes(info.max_message_bytes)
+        self._infos[topic] = known.info
+        return known
+
+    def _limit_of(self, topic: str) -> int:
+        """Bytes of a record that a topic takes, which was looked up."""
+        limit = largest_record_bytes(self._infos[topic].max_message_bytes)
         if limit < _SMALLEST:
             raise ConfigurationError(
                 f"Topic {topic}: max.message.bytes is too small; at least 1,061 is needed."
             )
-        self._by_topic[topic] = self._senders[limit].deal(
-            known.leaders,
-            lambda: POOL.take((self._settings, limit), lambda: Sender(self._settings, limit)),
-        )
-        return self._by_topic[topic]
+        return limit
 
     def _sender(self, topic: str, partition: int) -> Sender:
         senders = self._by_topic[topic]

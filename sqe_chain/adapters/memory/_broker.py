@@ -123,6 +123,8 @@ class Broker:
     members: dict[str, int] = field(default_factory=dict)  # group -> its one member
     joined: int = 0  # members so far
     transactions: int = 0
+    # Transactional id -> its newest writer, and the transaction that is open or 0.
+    transactional: dict[str, tuple[int, int]] = field(default_factory=dict)
     down: bool = False
     block_records: int = 1_000
     commits_kept_ms: int = -1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +32,7 @@ from sqe_chain.ports import (
     Range,
     TopicInfo,
     TopicPartition,
+    TransactionalWriter,
     Writer,
 )
 from sqe_chain.ports.accepting import stamps
@@ -302,7 +304,10 @@ class MemoryLog(Log):
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
         return {topic: info.topic_id for topic, info in self.describe(topics).items()}
 
-    def create_topic(self, topic: str, partitions: int, *, kept: bool = False) -> None:  # noqa: ARG002 - tests delete
+    def create_topic(
+        self, topic: str, partitions: int, *, kept: bool = False, compacted: bool = False
+    ) -> None:
+        del kept  # tests delete
         broker = self._up()
         if partitions < 1:
             raise ConfigurationError(f"Topic {topic} needs at least one partition; found {partitions}.")
@@ -312,7 +317,8 @@ class MemoryLog(Log):
         seed = f"{self.name}\0{topic}\0{broker.incarnations[topic]}".encode()
         topic_id = hashlib.blake2b(seed, digest_size=16).digest()
         parts = [Partition() for _ in range(partitions)]
-        broker.topics[topic] = Topic(TopicInfo(topic, topic_id, partitions, cluster=self.name), parts)
+        info = TopicInfo(topic, topic_id, partitions, compacted=compacted, cluster=self.name)
+        broker.topics[topic] = Topic(info, parts)
 
     def delete_topic(self, topic: str) -> None:
         if topic in self._up().topics:
@@ -388,6 +394,11 @@ class MemoryLog(Log):
     def writer(self) -> MemoryWriter:
         return MemoryWriter(self)
 
+    def transactional_writer(self, transactional_id: str, topics: Iterable[str]) -> MemoryTransactionalWriter:
+        writer = MemoryTransactionalWriter(self, transactional_id)
+        writer.connect(list(topics))
+        return writer
+
 
 class MemoryMember(Membership):
     """A membership in a group of a `MemoryLog`."""
@@ -446,10 +457,57 @@ class MemoryWriter(Writer):
                 first, last = stamps(info, now_ms)
                 first = max(first, 1)  # Kafka's client takes 0, too, for the time of sending
                 stamp = timestamp_ms if first <= timestamp_ms <= last else now_ms
-            self._log.append(topic, partition, value, key, headers, stamp)
+            self._append(topic, partition, value, key, headers, stamp)
+
+    def _append(self, topic: str, partition: int, *record: Any) -> None:  # noqa: ANN401 - as `MemoryLog.append`
+        self._log.append(topic, partition, *record)
 
     def flush(self) -> None:
         self._log._up()  # noqa: SLF001
 
     def close(self) -> None:
         """Nothing to release."""
+
+
+class MemoryTransactionalWriter(MemoryWriter, TransactionalWriter):
+    """Writes transactions into a `MemoryLog`. A process that dies leaves its transaction open, until the next one of the id begins."""
+
+    def __init__(self, log: MemoryLog, transactional_id: str) -> None:
+        super().__init__(log)
+        self.worn = False
+        broker = log._up()  # noqa: SLF001 - one module, one subject
+        self._id = transactional_id
+        before, left_open = broker.transactional.get(transactional_id, (0, 0))
+        if left_open:
+            MemoryTransaction(log, left_open).abort()
+        self._number = before + 1
+        broker.transactional[transactional_id] = self._number, 0
+
+    def write(self, outputs: Sequence[Output]) -> None:
+        if not self._open():
+            broker = self._log._broker  # noqa: SLF001
+            broker.transactions += 1
+            broker.transactional[self._id] = self._number, broker.transactions
+        super().write(outputs)
+
+    def commit(self) -> None:
+        if transaction := self._open():
+            MemoryTransaction(self._log, transaction).commit()
+            self._log._broker.transactional[self._id] = self._number, 0  # noqa: SLF001
+
+    def close(self) -> None:
+        with suppress(Unavailable):
+            if transaction := self._open():
+                MemoryTransaction(self._log, transaction).abort()
+                self._log._broker.transactional[self._id] = self._number, 0  # noqa: SLF001
+
+    def _open(self) -> int:
+        """The transaction that is open, or 0."""
+        number, transaction = self._log._up().transactional[self._id]  # noqa: SLF001
+        if number != self._number:
+            raise Unavailable(f"Transactional id {self._id!r}: a newer writer has fenced this one.")
+        return transaction
+
+    def _append(self, topic: str, partition: int, *record: Any) -> None:  # noqa: ANN401 - as `MemoryLog.append`
+        offset = self._log.append(topic, partition, *record)
+        self._log._partition(topic, partition).uncommitted[offset] = self._open()  # noqa: SLF001

@@ -17,7 +17,17 @@ from pyspark.sql import functions as sf
 
 from sqe_chain.engines.packing import Setup
 from sqe_chain.engines.spark import tasks
-from sqe_chain.engines.spark.rows import FAILURE, ORDER, OUTPUTS, RESULT, SCHEMA, STATES, UNITS, TaskResult
+from sqe_chain.engines.spark.rows import (
+    FAILURE,
+    ORDER,
+    OUTPUTS,
+    RESULT,
+    SCHEMA,
+    STATES,
+    UNITS,
+    TaskResult,
+    outputs_in,
+)
 from sqe_chain.engines.spark.session import gist, is_gone, own_session
 from sqe_chain.engines.spark.shipping import ship
 from sqe_chain.engines.spark.tasks import SmallTask, Work
@@ -25,7 +35,7 @@ from sqe_chain.engines.task import Applied, apply_all, publish, raise_first, rec
 from sqe_chain.engines.warming import connect
 from sqe_chain.errors import ChainError, ConfigurationError, EngineLost
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.ports import Header, Log, StateStore
+from sqe_chain.ports import Header, Log, Output, StateStore
 from sqe_chain.task.results import Job, Portion, Report, spread
 from sqe_chain.task.states import Claim, Transition
 
@@ -154,6 +164,17 @@ class SparkEngine:
         outputs = [output for result in self._results for output in result.outputs]
         if outputs:
             publish(self._log, [outputs])
+
+    def outputs(self) -> Iterator[Sequence[Output]]:
+        """Cached outputs come to the driver, a task's at a time: one producer writes a transaction."""
+        for level in sorted({result.level for result in self._results if result.kept_outputs}):
+            frame = _tagged(self._frames[level], OUTPUTS, FAILURE).select("tag", "blob")
+            with _spark_errors():
+                for row in frame.toLocalIterator():
+                    yield outputs_in(row.tag, bytes(row.blob))
+        for result in self._results:
+            if result.outputs:
+                yield result.outputs
 
     def persist(self, level: int, plan_id: str, before: Mapping[tuple[int, int], Header]) -> int:
         """Write cached states by one job, and those on the driver from here."""

@@ -197,6 +197,18 @@ def blobs_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, byte
         yield part, stage, blob
 
 
+def outputs_in(tag: int, blob: bytes) -> list[Output]:
+    """The outputs of a row, as the driver gets it.
+
+    Raises:
+        ChainError: the task that made this row failed.
+    """
+    if tag == FAILURE:
+        raise from_record(*pickle.loads(blob))  # noqa: S301 - made by `fail`, in this application
+    outputs: list[Output] = marshal.loads(blob)  # noqa: S302 - made by a task of this application
+    return outputs
+
+
 def size_of(block: Block) -> int:
     """Approximate size of a block in bytes."""
     if isinstance(block, Outputs):

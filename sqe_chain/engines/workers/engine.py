@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import count
 from typing import Final
 
 from sqe_chain.engines.packing import Setup
@@ -13,7 +14,7 @@ from sqe_chain.engines.workers.tasks import Done, Parcel, Tasks
 from sqe_chain.engines.workers.team import Team
 from sqe_chain.errors import EngineLost
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.ports import Header, Log, StateStore
+from sqe_chain.ports import Header, Log, Output, StateStore
 from sqe_chain.task.digest import differing, of_cell
 from sqe_chain.task.results import Job, Portion, Report, spread
 
@@ -70,6 +71,16 @@ class WorkersEngine:
         """Each worker writes the outputs that it keeps."""
         if self._kept():
             self._team.call([Tasks.publish] * self._team.size)
+
+    def outputs(self) -> Iterator[Sequence[Output]]:
+        """The outputs that workers keep come here, a block of each worker at a time: one producer writes a transaction."""
+        if not self._kept():
+            return
+        for number in count():
+            blocks = self._team.call([partial(Tasks.outputs, number=number)] * self._team.size)
+            if not any(blocks):
+                return
+            yield from filter(None, blocks)
 
     def persist(self, level: int, plan_id: str, before: Mapping[tuple[int, int], Header]) -> int:
         """Each worker writes the states of the level that it keeps."""

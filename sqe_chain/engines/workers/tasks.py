@@ -126,6 +126,10 @@ class Tasks:
         if self._outputs:
             task.publish(self._setup.log, self._outputs)
 
+    def outputs(self, number: int) -> Sequence[Output]:
+        """A block of the outputs kept, by its number; empty after the last one."""
+        return self._outputs[number] if number < len(self._outputs) else ()
+
     def persist(self, level: int, applied: task.Applied) -> int:
         """Write the changed states of one level; returns the rows written."""
         if self._job is None:

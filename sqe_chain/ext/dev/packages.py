@@ -69,12 +69,12 @@ def fetch_kafka(report: Report = _log.info, version: str = KAFKA_VERSION) -> Pat
         ConfigurationError: Java or pyspark are missing.
         Unavailable: the download failed.
     """
-    return _fetch_jars(kafka_jars(version), report)
+    return fetch_jars(kafka_jars(version), report)
 
 
 def fetch_cassandra(report: Report = _log.info) -> Path:
     """The directory with the jars of Cassandra; see `fetch_kafka`."""
-    return _fetch_jars(CASSANDRA, report)
+    return fetch_jars(CASSANDRA, report)
 
 
 def fetch_redis(report: Report = _log.info) -> RedisProgram:
@@ -93,7 +93,8 @@ def fetch_redis(report: Report = _log.info) -> RedisProgram:
     return RedisProgram(target / "usr/bin/redis-server", {"LD_LIBRARY_PATH": libraries})
 
 
-def _fetch_jars(jars: Jars, report: Report) -> Path:
+def fetch_jars(jars: Jars, report: Report = _log.info) -> Path:
+    """The directory with these jars; see `fetch_kafka`."""
     return _cached(jars.directory, report, lambda target: retrieve(jars, target, java(), report))
 
 

@@ -30,6 +30,7 @@ from sqe_chain.ports import (
     SinkState,
     StateStore,
     TopicPartition,
+    TransactionalWriter,
     Views,
     Writer,
 )
@@ -53,6 +54,15 @@ class _Discarding(Writer):
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+class _DiscardingTransactions(_Discarding, TransactionalWriter):
+    """Publishes nothing, and fences nobody."""
+
+    worn = False
+
+    def commit(self) -> None:
+        """Nothing is under way."""
 
 
 class _DryMember(Membership):
@@ -103,6 +113,11 @@ class _DryLog:
     def writer(self) -> Writer:
         """A writer that publishes nothing."""
         return _Discarding()
+
+    def transactional_writer(self, transactional_id: str, topics: Iterable[str]) -> TransactionalWriter:
+        """A writer that publishes nothing: a run that is alive goes on."""
+        del transactional_id, topics
+        return _DiscardingTransactions()
 
 
 class _DryStore:

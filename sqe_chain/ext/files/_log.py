@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.files._catalog import Catalog
-from sqe_chain.ports import Bounds, Commit, Log, Membership, Message, Range, TopicInfo, TopicPartition, Writer
+from sqe_chain.ports import (
+    Bounds,
+    Commit,
+    Log,
+    Membership,
+    Message,
+    Range,
+    TopicInfo,
+    TopicPartition,
+    TransactionalWriter,
+    Writer,
+)
 from sqe_chain.ports.files import FileSource, gone
 
 if TYPE_CHECKING:
@@ -28,8 +39,10 @@ class NoLog(Log):
         del topics
         return {}
 
-    def create_topic(self, topic: str, partitions: int, *, kept: bool = False) -> None:
-        del kept
+    def create_topic(
+        self, topic: str, partitions: int, *, kept: bool = False, compacted: bool = False
+    ) -> None:
+        del kept, compacted
         raise _needed(f"topic {topic!r} with {partitions} partitions")
 
     def delete_topic(self, topic: str) -> None:
@@ -64,6 +77,10 @@ class NoLog(Log):
 
     def writer(self) -> Writer:
         raise _needed("what is to be published")
+
+    def transactional_writer(self, transactional_id: str, topics: Iterable[str]) -> TransactionalWriter:
+        del topics
+        raise _needed(f"what is to be published as {transactional_id!r}")
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
@@ -180,8 +197,10 @@ class FilesLog(Log):
         ids = {name: info.topic_id for name, info in self.describe(wanted).items()} if wanted else {}
         return ids | (self.base.topic_ids(others) if others else {})
 
-    def create_topic(self, topic: str, partitions: int, *, kept: bool = False) -> None:
-        self.base.create_topic(topic, partitions, kept=kept)
+    def create_topic(
+        self, topic: str, partitions: int, *, kept: bool = False, compacted: bool = False
+    ) -> None:
+        self.base.create_topic(topic, partitions, kept=kept, compacted=compacted)
 
     def delete_topic(self, topic: str) -> None:
         # Files are left alone
@@ -245,6 +264,9 @@ class FilesLog(Log):
 
     def writer(self) -> Writer:
         return self.base.writer()
+
+    def transactional_writer(self, transactional_id: str, topics: Iterable[str]) -> TransactionalWriter:
+        return self.base.transactional_writer(transactional_id, topics)
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int

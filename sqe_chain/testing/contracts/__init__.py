@@ -26,6 +26,7 @@ pytest.register_assert_rewrite(
             "store_races",
             "log_records",
             "log_limits",
+            "log_transactions",
             "codecs",
             "stages",
         )
@@ -35,11 +36,12 @@ pytest.register_assert_rewrite(
 from sqe_chain.testing.contracts.codecs import CodecContract  # noqa: E402 - after the registration
 from sqe_chain.testing.contracts.log_limits import LimitRules  # noqa: E402 - the same
 from sqe_chain.testing.contracts.log_records import RecordRules  # noqa: E402 - the same
+from sqe_chain.testing.contracts.log_transactions import TransactionRules  # noqa: E402 - the same
 from sqe_chain.testing.contracts.stages import StageContract  # noqa: E402 - the same
 from sqe_chain.testing.contracts.store import StoreContract  # noqa: E402 - after the registration
 
 __all__ = ["CodecContract", "LogContract", "StageContract", "StoreContract"]
 
 
-class LogContract(RecordRules, LimitRules):
+class LogContract(RecordRules, LimitRules, TransactionRules):
     """Every rule of logs. A subclass gives the fixture `log`, and how topics are set; see `LogHarness`."""

@@ -291,6 +291,7 @@ FLOW: dict[str, Any] = {
     "recreated": Choice("stop"),
     "allow_compacted": False,
     "traces": False,
+    "transactional": False,
 }
 SOURCE: dict[str, Any] = {
     "topics": Topic("words"),

@@ -1,0 +1,251 @@
+"""Goal: a reader that knows nothing of positions gets each output of a transactional flow once, in order, whatever crashes.
+
+Method: the flow on a broker in memory, whose transactions are open, committed or aborted. It is killed after each of its writes, and loses
+the answer of each of its calls. It is paused at each call while another run works, and wakes at each call of that. The
+reader reads what is committed, and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event, Thread
+
+import pytest
+
+from sqe_chain.adapters.memory.store import MemoryStore
+from sqe_chain.errors import ConfigurationError, FlowError, ServiceStopped, StoreInconsistent, Superseded
+from sqe_chain.flow import Flow
+from sqe_chain.testing import Rehearsal
+from tests.support.plain_readers import committed, faults, feed, rehearsal_of
+from tests.support.suites import points
+from tests.support.sweeping import Point
+
+KINDS = pytest.mark.parametrize("stages", [True, False], ids=["stages", "republisher"])
+_INPUTS = 8
+
+
+def _swept(work: Callable[[Point], None], least: int) -> None:
+    """Work at every point, until one is not reached. With fewer points than `least` the fault does not hit what it is meant to hit."""
+    for at in points("transactions"):
+        point = Point(at)
+        work(point)
+        if not point.reached:
+            break
+    assert at >= least
+
+
+def _begun(*, stages: bool) -> Rehearsal:
+    """A flow that has published a batch, and has more to read."""
+    rehearsal = rehearsal_of(stages=stages)
+    feed(rehearsal.log, 0, _INPUTS // 2)
+    rehearsal.run_until_caught_up()
+    feed(rehearsal.log, _INPUTS // 2, _INPUTS // 2)
+    return rehearsal
+
+
+def _check(rehearsal: Rehearsal, *, stages: bool) -> None:
+    rehearsal.run_until_caught_up()
+    assert faults(rehearsal.log, _INPUTS, stages=stages) == []
+
+
+@KINDS
+def test_killed_after_every_write(stages: bool) -> None:
+    def work(point: Point) -> None:
+        rehearsal = _begun(stages=stages)
+        with point.killed(rehearsal):
+            rehearsal.service = None
+            rehearsal.batch()
+        rehearsal.service = None
+        _check(rehearsal, stages=stages)
+
+    _swept(work, 12)
+
+
+@KINDS
+def test_killed_twice_at_the_same_batch(stages: bool) -> None:
+    for first in range(1, 40, 5):
+
+        def work(point: Point, first: int = first) -> None:
+            rehearsal = _begun(stages=stages)
+            with Point(first).killed(rehearsal):
+                rehearsal.batch()
+            rehearsal.service = None
+            with point.killed(rehearsal):
+                rehearsal.batch()
+            rehearsal.service = None
+            _check(rehearsal, stages=stages)
+
+        _swept(work, 3)
+
+
+@KINDS
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_every_call_without_an_answer(stages: bool, when: str) -> None:
+    def work(point: Point) -> None:
+        rehearsal = _begun(stages=stages)
+        with point.unanswered(rehearsal, "broker", when):  # type: ignore[arg-type]
+            rehearsal.service = None
+            rehearsal.batch()
+        _check(rehearsal, stages=stages)
+
+    _swept(work, 12)
+
+
+@KINDS
+@pytest.mark.parametrize("others", ["whole", "killed"])
+def test_a_run_that_sleeps_at_every_call_while_another_one_works(stages: bool, others: str) -> None:
+    """The other one ends its batch, or dies in the middle of its transaction."""
+
+    def work(point: Point) -> None:
+        rehearsal = _begun(stages=stages)
+        other = Rehearsal(rehearsal.flow, log=rehearsal.log, store=rehearsal.stores)
+
+        def works() -> None:
+            if others == "killed":
+                with Point(8).killed(other):
+                    other.batch()
+            else:
+                other.batch()
+
+        with point.paused(rehearsal, works, (Superseded, ServiceStopped)):
+            rehearsal.service = None
+            rehearsal.batch()
+        other.service = None
+        _check(other, stages=stages)
+
+    _swept(work, 12)
+
+
+@KINDS
+def test_a_zombie_that_wakes_in_every_call_of_the_newer_run(stages: bool) -> None:
+    """The older run may have claimed, and fences the newer one late. It changes nothing; the newer one goes on."""
+    for asleep in range(1, 36, 4):
+
+        def work(point: Point, asleep: int = asleep) -> None:
+            older, sleeps, wakes = _begun(stages=stages), Event(), Event()
+
+            def sleep() -> None:
+                sleeps.set()
+                wakes.wait()
+
+            def run_older() -> None:
+                with Point(asleep).paused(older, sleep, (Superseded, ServiceStopped)):
+                    older.service = None
+                    older.batch()
+                sleeps.set()
+
+            zombie = Thread(target=run_older, daemon=True)
+            zombie.start()
+            sleeps.wait()
+
+            def wake() -> None:
+                wakes.set()
+                zombie.join()
+
+            newer = Rehearsal(older.flow, log=older.log, store=older.stores)
+            with point.paused(newer, wake, (Superseded, ServiceStopped)):
+                newer.batch()
+            wake()
+            _check(newer, stages=stages)
+
+        _swept(work, 1)
+
+
+# ---------------------------------------------------------------------- what is refused
+
+
+@KINDS
+def test_without_transactions_the_same_reader_sees_outputs_twice(stages: bool) -> None:
+    """The reader and the faults can fail: this is what positions are for."""
+    rehearsal = rehearsal_of(stages=stages, transactional=False)
+    feed(rehearsal.log, 0, _INPUTS)
+    rehearsal.crash(step=5, when="after")
+    rehearsal.run_until_caught_up()
+    assert any("is there 2 times" in fault for fault in faults(rehearsal.log, _INPUTS, stages=stages))
+
+
+def test_a_store_that_went_back_behind_what_is_published_stops_the_flow() -> None:
+    rehearsal = rehearsal_of(stages=True)
+    feed(rehearsal.log, 0, 4)
+    rehearsal.run_until_caught_up()
+    store = rehearsal.stores[""]
+    assert isinstance(store, MemoryStore)
+    before = store.copy_all()
+    rehearsal.crash(step=5, when="after")
+    feed(rehearsal.log, 4, 4)
+    rehearsal.run_until_crash()
+    store.restore_all(before)
+    with pytest.raises(StoreInconsistent, match="has plan"):
+        rehearsal.run_until_caught_up()
+    assert len(list(committed(rehearsal.log, "out"))) == 16
+
+
+def test_the_topic_of_markers_is_needed_and_is_compacted() -> None:
+    rehearsal = rehearsal_of(stages=True)
+    rehearsal.log.configure("plain.published", compacted=False)
+    with pytest.raises(ConfigurationError, match="not compacted"):
+        rehearsal.batch()
+    rehearsal.log.delete("plain.published")
+    with pytest.raises(ConfigurationError, match="compacted topic 'plain"):
+        rehearsal.batch()
+
+
+def test_markers_are_found_behind_what_was_aborted() -> None:
+    rehearsal = _begun(stages=True)
+    rehearsal.crash(step=5, when="after")
+    rehearsal.run_until_crash()
+    for _ in range(400):
+        aborted = rehearsal.log.transaction()
+        aborted.append("plain.published", 0, b"{}", b"plain")
+        aborted.abort()
+    _check(rehearsal, stages=True)
+
+
+def test_what_would_publish_again_is_refused() -> None:
+    rehearsal = _begun(stages=True)
+    rehearsal.run_until_caught_up()
+    with pytest.raises(ConfigurationError, match="is transactional"):
+        rehearsal.announce()
+    with pytest.raises(ConfigurationError, match="without --accept-rollback"):
+        rehearsal.start(rehearsal.settings.asking(accept_rollback=True))
+    rehearsal.rebuild()
+    rehearsal.run_until_caught_up()
+    assert faults(rehearsal.log, _INPUTS, stages=True) == []
+
+
+def test_a_plan_that_is_not_finished_is_finished_before_a_rebuild() -> None:
+    rehearsal = _begun(stages=True)
+    rehearsal.crash(step=5, when="before")
+    rehearsal.run_until_crash()
+    with pytest.raises(ServiceStopped, match="Run the service once"):
+        rehearsal.rebuild()
+    rehearsal.run_until_caught_up()
+    rehearsal.rebuild()
+    _check(rehearsal, stages=True)
+
+
+def test_a_flow_that_cannot_be_transactional_is_refused() -> None:
+    flow = Flow("plain", transactional=True)
+    stream = flow.source("in", bytes, raw=True)
+    with pytest.raises(FlowError, match="publishes nothing"):
+        flow.compile()
+    stream.to("plain.published", partitions=1)
+    with pytest.raises(FlowError, match="Expected no other use"):
+        flow.compile()
+
+
+def test_a_run_that_was_superseded_while_it_fenced_publishes_nothing() -> None:
+    older = _begun(stages=False)
+    newer = Rehearsal(older.flow, log=older.log, store=older.stores)
+
+    def seal() -> None:
+        newer.crash(step=5, when="before")
+        newer.run_until_crash()
+
+    older.meanwhile(seal, method="transactional_writer")
+    older.service = None
+    with pytest.raises(Superseded):
+        older.start()
+    assert not any("publish" in write or "transaction" in write for write in older.script.written[-3:])
+    assert len(list(committed(older.log, "out"))) == _INPUTS
+    _check(newer, stages=False)
