@@ -39,6 +39,8 @@ from sqe_chain.errors import ConfigurationError, EmptyValue, EnvelopeError, Malf
 from sqe_chain.ports import Headers, Message
 
 CHAIN_HEADER: Final = "sqe-chain"
+ROUTES_HEADER: Final = "sqe-routes"
+"""Of records whose chains name no topics: by which republishers they have come."""
 """Name of the header that holds the envelope without its payload."""
 _CONTENT_TYPE: Final = "content-type"
 ATTRIBUTE: Final = "ce_"
@@ -230,7 +232,9 @@ def passed_on(headers: Headers | None, *, carrier: str) -> Headers | None:
         return headers
     # A CloudEvent that did not come through this library keeps its attributes, unless the output writes its own.
     own = carrier == "headers" or any(name == CHAIN_HEADER for name, _ in headers)
-    return [header for header in headers if not (own and _describes(header[0]))]
+    return [
+        header for header in headers if header[0] != ROUTES_HEADER and not (own and _describes(header[0]))
+    ]
 
 
 def _describes(name: str) -> bool:

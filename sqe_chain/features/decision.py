@@ -12,7 +12,7 @@ from sqe_chain.ports import TopicPartition
 from sqe_chain.task.event_times import EventTimes, Frontier
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.parking import Releasing
-from sqe_chain.task.roots import Closing, Ticks
+from sqe_chain.task.roots import Closing, Moments, Ticks
 
 CaughtUp = Mapping[TopicPartition, Mapping[str, int | None]]
 """Partitions that were read to the end that they had when a batch began -> their idle writers; see `EventTimes.idle`."""
@@ -50,7 +50,9 @@ class BatchDecision:
         times: what tasks begin with in each partition, where the flow goes by event time; else empty.
         taken: how far it takes inputs; None: the flow has nothing to do with event time.
         closing: it closes all windows, and reads nothing; None: it does not.
-        ticks: up to where timers fire; None: none do.
+        moments: what is due by event time, and up to where. None: nothing falls due in the flow, or inputs cause it, as in older plans.
+        ticks: up to where timers of the batch's clock fire; None: none do.
+        routed: records bear their routes; false in the redo of a plan of an older version.
         releasing: records that have waited, which it processes. It reads nothing then. None: it releases nothing.
         decided: with `releasing`, what it decides about dead-letter records; None: the records were parked.
     """
@@ -64,7 +66,9 @@ class BatchDecision:
     times: Mapping[TopicPartition, EventTimes] = field(default_factory=dict)
     taken: Taken | None = None
     closing: Closing | None = None
+    moments: Moments | None = None
     ticks: Ticks | None = None
+    routed: bool = True
     releasing: Releasing | None = None
     decided: Decided | None = None
 
@@ -80,7 +84,12 @@ class BatchDecision:
 
     @property
     def wakes(self) -> bool:
-        """Whether stages may have something to do in all state partitions, though they get nothing."""
+        """Whether stages may have something to do, though they get nothing."""
+        return self.wakes_all or (self.moments is not None and bool(self.moments.parts))
+
+    @property
+    def wakes_all(self) -> bool:
+        """Whether they may in all state partitions."""
         return self.closing is not None or self.ticks is not None or self.releasing is not None
 
     def with_stops(self, stops: Offsets) -> BatchDecision:

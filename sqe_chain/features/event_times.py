@@ -15,6 +15,7 @@ from sqe_chain.stages.clock import JumpGuard
 from sqe_chain.task.event_times import (
     EventTimes,
     Frontier,
+    Hop,
     PartitionProgress,
     Stated,
     TimesRecord,
@@ -201,6 +202,19 @@ def gated_times(flow: CompiledFlow, times: Mapping[TopicPartition, EventTimes]) 
     return [times.progress(*tp) for tp, times in times.items() if flow.declared_topic[tp[0]] in flow.gated]
 
 
+def routes_of(flow: CompiledFlow, times: Mapping[TopicPartition, EventTimes]) -> tuple[Hop, ...]:
+    """By which republishers all that a flow reads has come, as far as it knows, the flow itself as the last of each."""
+    before = {
+        (topic, hops)
+        for (topic, _), known in times.items()
+        for hops in {writer.hops for writer in known.writers.values()} or {()}
+    }
+    routes = tuple[Hop, ...]()
+    for topic, hops in sorted(before):
+        routes = with_route(routes, (*hops, (flow.declared_name, topic)))
+    return routes
+
+
 def seen_after(seen: Seen, clock_ms: int, progress: Iterable[PartitionProgress], idle_ms: int) -> Seen:
     """The latest event times known by some clocks, with that of a batch.
 
@@ -254,7 +268,7 @@ def watermarks_of(
         limits = [frontier] if topics & flow.gated else []
         if free := topics - flow.gated:
             limits.append(frontier_of([partition for partition in progress if partition.topic in free]))
-        known = [limit.at_ms for limit in limits if limit is not None]
+        known = [limit.reached_ms for limit in limits if limit is not None]
         promised[output.name] = max(NOTHING, min(known)) if len(known) == len(limits) else NOTHING
     return promised
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.decision import BatchDecision, CaughtUp, Taken
+from sqe_chain.features.due import may_be_reached
 from sqe_chain.features.event_times import (
     EventTime,
     KnownTimes,
@@ -23,6 +24,7 @@ from sqe_chain.features.event_times import (
     gated_times,
     may_be_due,
     progress_of,
+    routes_of,
     seen_after,
     times_after,
     watermarks_of,
@@ -139,7 +141,8 @@ def _take_new(
     ahead = Rebuilding.of(last).ahead(silent=decision.silent) if Rebuilding.name in last.sections else None
     behind = is_behind(ahead, known.frontier)
     timer_due = flow.ticking and not decision.silent and is_timer_due(flow, last, decision.clock_ms)
-    if not (decision.reads or timer_due or EventTime.of(last).waiting or behind):
+    may_do = timer_due or EventTime.of(last).waiting or may_be_reached(flow, last)
+    if not (decision.reads or may_do or behind):
         return decision
     decision = keep_in_step(env, without_far_ahead(flow, last, decision, look), look.bounds)
     decision = _take(env, idle, last, decision, known, look)
@@ -274,8 +277,11 @@ def taking(flow: CompiledFlow, before: Plan, decision: BatchDecision) -> Taking:
     """What tasks get: what outputs promise, and which inputs are taken. Pure."""
     taken, frontier = decision.taken or Taken(), EventTime.of(before).frontier
     promised = _promised(flow, taken, frontier)
-    last = frontier and last_of(gated_times(flow, EventTime.of(before).times), frontier)
-    return Taking(promised, taken.frontier, frontier, last)
+    times = EventTime.of(before).times
+    last = frontier and last_of(gated_times(flow, times), frontier)
+    return Taking(
+        promised, taken.frontier, frontier, last, routes_of(flow, times) if decision.routed else None
+    )
 
 
 def _promised(flow: CompiledFlow, taken: Taken, frontier: Frontier | None) -> Mapping[str, int]:

@@ -76,6 +76,8 @@ class CompiledFlow:
         marker_topic: where a transaction notes which plan it has published; empty: the flow is not transactional.
         may_run_apart: whether it has stages, and several readers could run it; see `check_apart`.
         ticking: names of the stages that go by the batch's clock.
+        falling: names of those in which something falls due by event time.
+        after_falling: indexes of the stages that such a stage is before: in a batch they get units in the order of their places.
         reversible: whether all stages can revert the changes of an input.
         fits_in_place: whether nothing in it needs a shuffle: no stage has heartbeats, which go to every state partition.
     """
@@ -126,6 +128,8 @@ class CompiledFlow:
     marker_topic: str = field(init=False, repr=False)
     may_run_apart: bool = field(init=False, repr=False)
     ticking: frozenset[str] = field(init=False, repr=False)
+    falling: frozenset[str] = field(init=False, repr=False)
+    after_falling: frozenset[int] = field(init=False, repr=False)
     reversible: bool = field(init=False, repr=False)
     fits_in_place: bool = field(init=False, repr=False)
 
@@ -181,9 +185,13 @@ class CompiledFlow:
             and not self.transactional
             and all(trait.apart for trait in traits),
             "ticking": frozenset(stage.name for stage in stages if stage.traits.ticks),
+            "falling": frozenset(
+                stage.name for stage in stages if stage.traits.falls_due and takes_times(stage)
+            ),
             "reversible": all(trait.reversible for trait in traits),
             "fits_in_place": bool(stages) and not any(trait.heartbeat for trait in traits),
         }
+        known["after_falling"] = _after(self.nodes, known["falling"])
         # Frozen from here on. Written past `__setattr__`, which a frozen dataclass refuses.
         vars(self).update(known)
 
@@ -351,6 +359,17 @@ def _taken_times(
                 if not (isinstance(child, StageNode) and child.traits.windowed):
                     pending.append(child)
     return one_time, frozenset(own_times.difference(one_time))
+
+
+def _after(nodes: Sequence[Node], names: frozenset[str]) -> frozenset[int]:
+    """Indexes of the stages that have one with these names somewhere before them."""
+    after = set[int]()
+    for node in nodes:  # parents come before children
+        for parent in node.parents:
+            before = nodes[parent]
+            if parent in after or (isinstance(before, StageNode) and before.name in names):
+                after.add(node.index)
+    return frozenset(index for index in after if isinstance(nodes[index], StageNode))
 
 
 def _paths(nodes: Sequence[Node]) -> dict[str, str]:

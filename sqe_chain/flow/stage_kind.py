@@ -78,6 +78,21 @@ class StageTable(RowTable, Protocol):
         """Like `get`, for a row that is read only once in this batch: it is not cached."""
 
 
+@dataclass(frozen=True, slots=True)
+class EventTimeSpan:
+    """How far event time comes in a batch, for stages in which something falls due by it.
+
+    Attributes:
+        begun_ms: where it had come in the batch before, in all state partitions. All that was due by then is done. None: nowhere.
+        until_ms: where it comes in this one: no input that is still to come belongs before it. None: nowhere.
+        origin: moment -> the origin of all that the stage gives because event time has reached it.
+    """
+
+    begun_ms: int | None
+    until_ms: int | None
+    origin: Callable[[int], Origin]
+
+
 @dataclass(slots=True)
 class StageTask:
     """What a stage is given for one state partition in one batch.
@@ -102,6 +117,7 @@ class StageTask:
         candidates: topic, partition and offset of candidates for failure: each is applied, then reverted. Empty for kinds that
             cannot revert.
         closing: the batch closes all windows: the origin of what they give. None: it does not.
+        event_time: how far event time comes; None: units cause what falls due, and it goes out under them.
         applies: takes a run of units; after that, `emit` takes numbers of units in this run in place of origins, which costs less.
             None: it takes origins alone. A kind that gives another kind an `emit` of its own sets it to None.
     """
@@ -119,6 +135,7 @@ class StageTask:
     reversible: bool = False
     candidates: frozenset[tuple[str, int, int]] = frozenset()
     closing: Origin | None = None
+    event_time: EventTimeSpan | None = None
     number: int = 0
     applies: Callable[[UnitRun], None] | None = None
 
@@ -142,6 +159,14 @@ class StageWork(ABC):
         Raises:
             PoisonError: a state cannot be stored, and no single input is to blame.
         """
+
+    def reach(self) -> None:  # noqa: B027 - in most kinds nothing falls due
+        """The batch has no more units: do what is due until `StageTask.event_time` ends; called after the last unit."""
+
+    @property
+    def due_ms(self) -> int | None:
+        """When something is due next, by event time; after `finish`, for kinds in which something falls due. None: nothing is."""
+        return None
 
     def tick(self, origin: Origin, clock_ms: int) -> None:  # noqa: B027 - most kinds have no timers
         """The batch's clock has reached a moment; called after the last unit, before `finish`, for kinds with `ticks`.
@@ -213,6 +238,7 @@ class StageTraits:
         ticks: whether its work has to do when the batch's clock reaches a moment, though no unit has come; see `StageWork.tick`.
         gives_later: whether what it gives for an input may come with a later batch: when a window ends, a partner comes, or a timer
             goes off. So no offset shows when the stages after it have counted that input.
+        falls_due: whether something is done when event time reaches a moment, though no unit has come; see `StageWork.reach`.
         windowed: whether a key has a state for each window of event time.
         reversible: whether it can revert the changes of an input that fails. After a stage that cannot, such an input is skipped
             without being retried alone.
@@ -240,6 +266,7 @@ class StageTraits:
     apart: bool = False
     ticks: bool = False
     gives_later: bool = True
+    falls_due: bool = False
     windowed: bool = False
     reversible: bool = False
     sides: tuple[Side, ...] = ()

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from sqe_chain.features.closing import Closes, close_now, closed_after, closing_limits
 from sqe_chain.features.decision import BatchDecision
+from sqe_chain.features.due import lanes_after_upgrade, moments_after, moments_again, reach_moments
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.file_inputs import leaving_files
 from sqe_chain.features.lanes import Lanes, late_after
@@ -36,7 +37,7 @@ from sqe_chain.plans.look import Look, Offsets
 from sqe_chain.plans.plan import Plan, PlannedRange, Section
 from sqe_chain.plans.planning import plan_after
 from sqe_chain.plans.revisions import Revisions
-from sqe_chain.task.digest import CURRENT, VERSION
+from sqe_chain.task.digest import CURRENT, ROUTED, VERSION
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.results import Behind, PartitionEnd, Report, Sections
 from sqe_chain.task.states import Claim
@@ -107,6 +108,9 @@ def decide_batch(
     if flow.timed or EventTime.name in known:
         decision = take_by_time(env, idle, last, decision, look)
 
+    # What is due by event time is done up to where it comes, in all state partitions.
+    decision = reach_moments(flow, last, decision)
+
     # Timers of the clock fire last: whether the silence ends with this batch depends on what it takes.
     if flow.ticking or Timers.name in known:
         decision = fire(flow, last, decision)
@@ -135,10 +139,11 @@ def decide_again(flow: CompiledFlow, plan: Plan, before: Plan) -> BatchDecision:
     closing = closes.last() if closes.done > Closes.of(before).done else None
     ticks = ticks_again(plan, before)
     decision = BatchDecision(plan.ranges, plan.clock_ms, sealed=plan.exclusions, closing=closing, ticks=ticks)
+    decision = replace(decision, routed=(plan.gives or {}).get(VERSION, 0) >= ROUTED)
     decision = released_again(plan, before, decision)
     if flow.timed or EventTime.name in plan.sections:
         decision = taken_again(flow, plan, before, decision)
-    return decision
+    return moments_again(flow, plan, before, decision)
 
 
 def given_to_tasks(env: Environment, before: Plan, decision: BatchDecision) -> Sections:
@@ -152,6 +157,7 @@ def given_to_tasks(env: Environment, before: Plan, decision: BatchDecision) -> S
         # `decision.releasing` too: a service that redoes a release neither parks nor decides, and nothing need have waited before it.
         given_of_parked(before, decision) if decision.releasing or _parks(env, before) else None,
         taking(flow, before, decision) if flow.timed or EventTime.name in known else None,
+        decision.moments,
         decision.ticks,
         Revisions.of(before).for_tasks() if Revisions.name in known else None,
         Revisions.of(before).for_outputs(flow) if Revisions.name in known else None,
@@ -173,13 +179,14 @@ def sections_after(
     if env.role.refold is not None or Rebuilding.name in known or decision.silent:
         yield behind_after(last, decision, env.role.refold)
     if (flow.gated and flow.outputs) or Lanes.name in known:
-        late = late_after(last, decision, report)
-        if late is not None:
-            yield late
+        lanes = lanes_after_upgrade(flow, last) or late_after(last, decision, report)
+        if lanes is not None:
+            yield lanes
     if _parks(env, last):
         yield parked_after(env, last, decision, report)
     if flow.timed or EventTime.name in known:
         yield event_time_after(flow, last, decision, report, env.settings.idle_ms)
+    yield from moments_after(flow, last, decision, report)
     if flow.ticking or Timers.name in known:
         yield Timers.of(last).after(decision.ticks, report)
     if any(end.newer for end in report.ends):

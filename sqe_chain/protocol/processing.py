@@ -13,7 +13,7 @@ from sqe_chain.features.overwriting import unneeded_topics
 from sqe_chain.plans import inputs, same_inputs
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Failed, Notice, Shuffled
-from sqe_chain.plans.plan import Plan, as_range
+from sqe_chain.plans.plan import Plan, PlannedRange, as_range
 from sqe_chain.ports import TopicInfo, TopicPartition
 from sqe_chain.protocol.decide import given_to_tasks
 from sqe_chain.task.exclusion import Exclusion, SkipLimit
@@ -272,6 +272,19 @@ class Processor:
         return {infos[topic].partitions for topic in flow.input_topics} <= {flow.state_partitions}
 
 
+def _needed(decision: BatchDecision) -> Sequence[PlannedRange]:
+    """The ranges that tasks get: those that are read, and empty ones so that stages are woken that have something to do."""
+    moments, all_ranges = decision.moments, decision.ranges
+    if decision.wakes_all:
+        return all_ranges
+    reads = [planned for planned in all_ranges if planned.reads]
+    if moments is None or not (parts := moments.parts):
+        return reads
+    # Without a shuffle, the task of a state partition is the one that reads the partitions of its number.
+    needed = [planned for planned in all_ranges if planned.reads or planned.partition in parts]
+    return needed or all_ranges
+
+
 def portions_of(decision: BatchDecision, before: Plan, exclusions: Sequence[Exclusion]) -> list[Portion]:
     """What the tasks read, with marks and exclusions."""
     known, portions, releasing = before.ends(), list[Portion](), decision.releasing
@@ -281,9 +294,7 @@ def portions_of(decision: BatchDecision, before: Plan, exclusions: Sequence[Excl
     parked = defaultdict[TopicPartition, list[ParkedRecord]](list)
     for record in () if releasing is None else releasing.records:
         parked[record.tp].append(record)
-    for planned in decision.ranges:
-        if not (planned.reads or decision.wakes):
-            continue
+    for planned in _needed(decision):
         tp = planned.tp
         portions.append(
             Portion(

@@ -230,11 +230,11 @@ class StreamTime:
         Returns:
             False if its clock ran ahead. Of a record with a time of its own, whether the guard refuses it.
         """
-        to_ms, guard, now_ms = min(timestamp_ms, place_ms), self._guard, self.now_ms
+        # By places alone: they never fall, and the flow has decided about clocks. By a time of its own, rows beside it would be late.
+        to_ms, guard, now_ms = place_ms, self._guard, self.now_ms
         believed = guard is None or timestamp_ms - place_ms <= guard.max_jump_ms
         if own_time:
-            # Its own time shows nothing of a clock, and moving by it would make the rows beside it late.
-            to_ms = place_ms
+            # Its own time shows nothing of a clock.
             believed = believed or guard is None or guard.policy == "hold"
         if now_ms is None or to_ms > now_ms:
             self._move(to_ms)
@@ -365,6 +365,7 @@ class Timetable:
 
     Attributes:
         time: stream time.
+        listed_ms: after `finish`, the first moment at which something is listed that was not taken; None: nothing is.
     """
 
     def __init__(
@@ -387,6 +388,7 @@ class Timetable:
         self._clock_ms = clock_ms
         self._hold_ms = hold_ms
         self._names = names
+        self.listed_ms: int | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -498,6 +500,9 @@ class Timetable:
 
     def finish(self) -> None:
         """Write new listings, remove index rows of the past, write stream time. Another batch may begin."""
+        # A bucket keeps the earliest moment that it ever listed, so this is known only while it is open.
+        known_ms = [self.next_due_ms, *(due_ms for due_ms, _ in self._filed)]
+        self.listed_ms = min([due_ms for due_ms in known_ms if due_ms is not None], default=None)
         before_ms, clock = self.time.before_ms, ClockRow()
         clock.CopyFrom(self._clock)
         if before_ms is not None:

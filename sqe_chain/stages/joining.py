@@ -11,7 +11,7 @@ Source: the joins of Kafka Streams, where a record joins what has arrived by the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from sqe_chain._proto.joins_pb2 import PartnersRow
@@ -190,7 +190,7 @@ class StreamJoin(Join):
         return partner.at_ms + reach_ms + self._lateness_ms + 1
 
     def _do_due(self) -> None:
-        for due_ms, row in self._timetable.take_due():
+        for due_ms, row in self._take_due():
             self._due.add(row)
             partners = self._expiring.all_at(row)
             over = [partner for partner in partners if self._end_of(partner) <= due_ms]
@@ -291,3 +291,8 @@ class StreamJoinKind(JoinKind):
     @property
     def times(self) -> tuple[DeclaredFunction | None, ...]:
         return self.time, self.other_time
+
+    @property
+    def traits(self) -> StageTraits:
+        # Without partners, values of an inner join give nothing, so nobody misses when they are forgotten.
+        return replace(super().traits, falls_due=self.how == "left")

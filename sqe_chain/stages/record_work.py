@@ -14,7 +14,7 @@ from sqe_chain.errors import EnvelopeError, FlowError, PoisonError
 from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.event_time import event_ms
 from sqe_chain.flow.functions import DeclaredFunction
-from sqe_chain.flow.stage_kind import StageKind, StageTask, StageTraits, StageWork
+from sqe_chain.flow.stage_kind import EventTimeSpan, StageKind, StageTask, StageTraits, StageWork
 from sqe_chain.flow.stored import named_key
 from sqe_chain.flow.table import RowTable
 from sqe_chain.flow.units import Unit, UnitRun, number, unpack_key_and_id
@@ -58,11 +58,13 @@ class Given(NamedTuple):
         key: its key.
         value: a value that a codec takes.
         due: the window or timer that has caused it, as error texts name it before its key; None: the record has.
+        moment_ms: the moment of event time under which it goes out; None: it goes out under the record.
     """
 
     key: bytes | None
     value: object
     due: str | None = None
+    moment_ms: int | None = None
 
 
 class RecordFunctions:
@@ -125,8 +127,16 @@ class RecordKind(StageKind, Generic[Stage]):
         del stage
         return {}
 
+    def begin(self, stage: Stage, event_time: EventTimeSpan) -> None:
+        """The batch begins, for kinds in which something falls due: from now on `outputs` has moments."""
+
+    def next_due_ms(self, stage: Stage) -> int | None:
+        """See `StageWork.due_ms`."""
+        del stage
+        return None
+
     def advance(self, stage: Stage, to_ms: int) -> None:
-        """A heartbeat: event time has reached this moment."""
+        """Event time has reached this moment, without a record."""
 
     @property
     def times(self) -> tuple[DeclaredFunction | None, ...]:
@@ -189,6 +199,8 @@ class RecordWork(StageWork):
         if task.closing is not None and traits.windowed:
             # The guard of the inputs has believed this time. The stage's own one must not refuse what other stages give at it.
             kind.advance(self._stage, task.closing.order_ms)
+        if task.event_time is not None:
+            kind.begin(self._stage, task.event_time)
 
     def apply(self, units: Sequence[Unit]) -> None:
         units = list(units)  # units side by side are put together once
@@ -215,6 +227,18 @@ class RecordWork(StageWork):
             if self._due_failures:
                 self._report_due()
 
+    def reach(self) -> None:
+        span = self._task.event_time
+        if span is None or span.until_ms is None:
+            return
+        self._kind.advance(self._stage, span.until_ms)
+        self._give_all(self._kind.outputs(self._stage), b"", span.origin(span.until_ms))
+        self._report_due()
+
+    @property
+    def due_ms(self) -> int | None:
+        return self._kind.next_due_ms(self._stage)
+
     def finish(self) -> None:
         self._stage.finish(self._task.now_ms)
         for reason, count in self._kind.counted(self._stage).items():
@@ -238,9 +262,12 @@ class RecordWork(StageWork):
             return ()
 
     def _beat(self, unit: Unit) -> None:
-        """Move event time by a heartbeat, but not beyond the service's clock; it does nothing else."""
-        # Not beyond the clock: one heartbeat from a wrong clock would close every window.
-        self._kind.advance(self._stage, min(unit[4].timestamp_ms, self._task.now_ms))
+        """Move event time by a heartbeat, but not beyond its place, or the service's clock; it does nothing else."""
+        origin = unit[4]
+        # Not beyond the clock: one heartbeat from a wrong clock would close every window. A place was decided with a guard.
+        placed = self._task.event_time is not None and origin.order_ms >= 0
+        to_ms = origin.order_ms if placed else min(origin.timestamp_ms, self._task.now_ms)
+        self._kind.advance(self._stage, to_ms)
         if self._gives:
             self._give(unit)
 
@@ -265,24 +292,34 @@ class RecordWork(StageWork):
             self._drop(self._dropped(record, verdict), record.key, unit[3], unit[4])
 
     def _give(self, unit: Unit) -> None:
-        """Forward the outputs: under the input that caused them, or has moved event time to what caused them.
+        """Forward the outputs: under the input or moment that caused them, or the input that has moved event time to what caused them.
 
         Raises:
             Exception: of what the record has caused. Of anything else it is kept for `_report_due`.
         """
-        given = self._kind.outputs(self._stage)
+        _, of, _, path, origin = unit
+        # Without a value there is no input to blame.
+        self._give_all(self._kind.outputs(self._stage), path, origin, "event time" if of is None else None)
+
+    def _give_all(
+        self, given: Iterable[Given], path: bytes, origin: Origin, cause: str | None = None
+    ) -> None:
+        """See `_give`; cause: what has caused those that nothing else has; None: the input has."""
         if self._emit is None:
             return
-        _, of, _, path, origin = unit
-        beat = "event time" if of is None else None  # without a value there is no input to blame
-        for index, (key, value, due) in enumerate(given):
-            what = due or beat
+        span, last_ms, ordinal = self._task.event_time, None, 0
+        for index, (key, value, due, moment_ms) in enumerate(given):
+            what = due or cause
             if what is None:
                 self._emit(value, key, path + number(index), origin)
                 continue
-            caused = origin.due(f"{what} of {named_key(key or b'')} of stage {self._task.name!r}")
+            own_path, of = path + number(index), origin
+            if moment_ms is not None and span is not None:
+                ordinal = ordinal + 1 if moment_ms == last_ms else 0
+                last_ms, own_path, of = moment_ms, number(ordinal), span.origin(moment_ms)
+            caused = of.due(f"{what} of {named_key(key or b'')} of stage {self._task.name!r}")
             try:
-                self._emit(value, key, path + number(index), caused)
+                self._emit(value, key, own_path, caused)
             except self._POISON as error:
                 self._due_failures.append((caused, error, key))
 
@@ -392,12 +429,14 @@ class RunWork(RecordWork):
 def moves_in(run: UnitRun) -> tuple[Sequence[int], bool]:
     """What records move stream time to in a run, and whether they have places in the order of times.
 
-    Mostly these are their times; `NEVER` of those that are no part of a run. One that lies after its place, because its clock ran
-    ahead, moves it to its place only. In a flow with places, one before 1970 is none, as in `RecordWork`.
+    These are their places, mostly the same as their times; `NEVER` of those that are no part of a run. One that lies after its place,
+    because its clock ran ahead, is none. In a flow with places, one before 1970 is none, as in `RecordWork`.
     """
     times_ms, orders_ms = run.times_ms, run.orders_ms
     placed = max(orders_ms, default=-1) >= 0
-    if not placed or (min(orders_ms) >= 0 and all(map(le, times_ms, orders_ms))):
+    if not placed:
         return times_ms, placed
+    if min(orders_ms) >= 0 and all(map(le, times_ms, orders_ms)):
+        return orders_ms, placed
     each = zip(times_ms, orders_ms, strict=True)
-    return [at_ms if 0 <= order_ms >= at_ms else NEVER for at_ms, order_ms in each], placed
+    return [order_ms if 0 <= order_ms >= at_ms else NEVER for at_ms, order_ms in each], placed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from sqe_chain.errors import PoisonError
@@ -10,7 +10,7 @@ from sqe_chain.flow.declaration import check_choice, check_guard
 from sqe_chain.flow.filtering import DAY_MS
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_callable
-from sqe_chain.flow.stage_kind import STANDARD, OwnTimes
+from sqe_chain.flow.stage_kind import STANDARD, EventTimeSpan, OwnTimes
 from sqe_chain.flow.table import RowTable
 from sqe_chain.stages.clock import JumpGuard, Timetable
 from sqe_chain.stages.identity import Identity, row_of, rows_of
@@ -22,6 +22,7 @@ MONTH_GUARD: Final = JumpGuard(max_jump_ms=31 * DAY_MS)
 """The guard of event time by default, where a wrong time closes something."""
 
 Output = TypeVar("Output")
+_NEVER_MS: Final = 1 << 62
 
 
 class TimedStage:
@@ -88,6 +89,26 @@ class KeyedStage(TimedStage, Generic[Output]):
         super().__init__(table, guard, **timetable)
         self._results: list[Output] = []
         self._due_results: dict[int, str] = {}
+        # Index of a result -> the moment that has caused it. Invariant: empty without `begin`.
+        self._moments: dict[int, int] = {}
+        # With `begin`: nothing is due up to here; what is found to be, because settings have changed, is due after it.
+        self._begun_ms: int | None = None
+        self._by_moments = False
+
+    def begin(self, at_ms: int | None) -> None:
+        """From now on moments cause what is due, and not the records that come after them.
+
+        Args:
+            at_ms: where event time had come before the batch: all that was due by then is done. None: nowhere.
+        """
+        self._by_moments, self._begun_ms = True, at_ms
+        if at_ms is not None:
+            self._timetable.time.advance(at_ms)
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """After `finish`: when something is due next; None: nothing is."""
+        return self._timetable.listed_ms
 
     def advance(self, to_ms: int) -> None:
         super().advance(to_ms)
@@ -107,7 +128,26 @@ class KeyedStage(TimedStage, Generic[Output]):
         return believed, self._refuse(record, believed=believed)
 
     def _do_due(self) -> None:
-        """Do what stream time has reached. Its outputs belong to what has moved stream time, so it is done at each move."""
+        """Do what stream time has reached, in the order of `_take_due`; it is done at each move of stream time."""
+
+    def _take_due(self) -> Iterator[tuple[int, bytes]]:
+        """What is due, as `Timetable.take_due` gives it, with the moment of each result noted."""
+        if not self._by_moments:
+            yield from self._timetable.take_due()
+            return
+        now_ms, begun_ms = self._timetable.time.now_ms, self._begun_ms
+        if now_ms is None or (begun_ms is not None and now_ms <= begun_ms):
+            return
+        moment_ms = -_NEVER_MS if begun_ms is None else begun_ms + 1
+        for due_ms, row in self._timetable.take_due():
+            # What a timer sets for a time that is reached goes with it, so moments rise.
+            moment_ms, begin = max(moment_ms, due_ms), len(self._results)
+            self._reach(moment_ms)
+            yield due_ms, row
+            self._moments |= dict.fromkeys(range(begin, len(self._results)), moment_ms)
+
+    def _reach(self, moment_ms: int) -> None:
+        """Something is due at a moment, which causes what is done next."""
 
     def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
         """The rows that `accept` will read for these records; it loads by itself what becomes due."""
@@ -116,8 +156,13 @@ class KeyedStage(TimedStage, Generic[Output]):
     def take_results(self) -> list[Output]:
         """The outputs since the last call, in order."""
         results, self._results = self._results, []
-        self._due_results = {}
+        self._due_results, self._moments = {}, {}
         return results
+
+    @property
+    def moments(self) -> dict[int, int]:
+        """Index of an output to take -> the moment that has caused it; with `begin`, for all that was due."""
+        return self._moments
 
     @property
     def due_results(self) -> dict[int, str]:
@@ -305,8 +350,18 @@ class TimedKind(RecordKind[Stage]):
         return {"guard": self.time_guard, "clock_ms": clock_ms}
 
     def outputs(self, stage: Any) -> Iterable[Given]:  # noqa: ANN401 - a `KeyedStage`
-        due = stage.due_results
-        return [Given(key, value, due.get(index)) for index, (key, value) in enumerate(stage.take_results())]
+        due, moments = stage.due_results, stage.moments
+        return [
+            Given(key, value, due.get(index), moments.get(index))
+            for index, (key, value) in enumerate(stage.take_results())
+        ]
+
+    def begin(self, stage: Any, event_time: EventTimeSpan) -> None:  # noqa: ANN401 - a `KeyedStage`
+        stage.begin(event_time.begun_ms)
+
+    def next_due_ms(self, stage: Any) -> int | None:  # noqa: ANN401 - a `KeyedStage`
+        due_ms: int | None = stage.next_due_ms
+        return due_ms
 
     def advance(self, stage: Any, to_ms: int) -> None:  # noqa: ANN401 - a `TimedStage`
         stage.advance(to_ms)

@@ -124,6 +124,7 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
 
     Attributes:
         cause: what moves event time now, for `Change.cause`; the caller sets it.
+        cause_of: moment -> what stands for it there; None: nothing does. The caller sets it.
     """
 
     row_prefix = KEYS
@@ -150,6 +151,7 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
         self._bucket_ms = _BUCKET_MS if expire_after_ms is None else bucket_length(expire_after_ms)
         super().__init__(table, guard, bucket_ms=self._bucket_ms, exact=True, clock_ms=clock_ms)
         self.cause: Any = None
+        self.cause_of: Callable[[int], Any] | None = None
         codec = self._codec = state if isinstance(state, Codec) else state_codec(where, state, None, where)
         self._fold = fold
         self._on_timer = on_timer
@@ -195,7 +197,7 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
             key.used(record.timestamp_ms if usable else self._known_ms(), self._expire_after_ms)
         key.reached_ms, key.back = None, 0
         self._remind(row, key)
-        self._do_due()
+        self._do_set()
         return FORWARD
 
     def tick(self, clock_ms: int) -> None:
@@ -210,7 +212,7 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
         self._ticks.time.advance(clock_ms)
         for at_ms, row in self._ticks.take_due():
             self._wake(row, at_ms, "batch")
-            self._do_due()
+            self._do_set()
 
     def take_changes(self) -> list[Change]:
         """The states that the batch has changed, in the order of their keys; once, after `finish`."""
@@ -237,8 +239,19 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
         return (self._clock_ms or 0) if now_ms is None else now_ms
 
     def _do_due(self) -> None:
+        cause = self.cause
+        for due_ms, row in self._take_due():
+            self._wake(row, due_ms, "event")
+        self.cause = cause
+
+    def _do_set(self) -> None:
+        """Fire what was set for a time that is reached. It goes out with what has set it: its moment is over."""
         for due_ms, row in self._timetable.take_due():
             self._wake(row, due_ms, "event")
+
+    def _reach(self, moment_ms: int) -> None:
+        if self.cause_of is not None:
+            self.cause = self.cause_of(moment_ms)
 
     def _wake(self, row: bytes, due_ms: int, clock: Clock) -> None:
         """Fire the first timer of a key, if it is due; see to it that the key is woken for the next one."""
@@ -377,6 +390,7 @@ class TimersKind(TimedKind[TimedAggregate[Any]]):
             gives_outputs=True,
             ticks=self.on_timer is not None,
             gives_later=self.on_timer is not None,
+            falls_due=True,
             sides=("changes",),
         )
 
@@ -433,6 +447,8 @@ class TimersWork(RecordWork):
     def __init__(self, kind: TimersKind, task: StageTask) -> None:
         super().__init__(kind, task)
         self._broken = False
+        if task.event_time is not None:
+            self._stage.cause_of = task.event_time.origin
 
     def apply(self, units: Sequence[Unit]) -> None:
         # After a timer has failed nothing more is done, for this attempt counts for nothing
@@ -440,6 +456,14 @@ class TimersWork(RecordWork):
             return
         try:
             super().apply(units)
+        except TimerFailed as error:
+            self._break(error)
+
+    def reach(self) -> None:
+        if self._broken:
+            return
+        try:
+            super().reach()
         except TimerFailed as error:
             self._break(error)
 

@@ -314,7 +314,8 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
                 these windows, depends on the windows that this state partition had.
         """
         now_ms = self._timetable.time.now_ms
-        latest_ms = event_ms if now_ms is None else max(now_ms, event_ms)
+        # At the end of all input, stream time may be one beyond the latest: a window that begins there has none of it.
+        latest_ms = event_ms if now_ms is None or now_ms == event_ms + 1 else max(now_ms, event_ms)
         self.advance(self._windower.last_close_ms(latest_ms))
         # What is left was listed for a later moment, when more lateness was declared.
         rows = [row for row in self._timetable.listed_rows() if row.startswith(OPEN)]
@@ -414,7 +415,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
 
     def _do_due(self) -> None:
         # A reminder names a row, and each window in it is judged by its own span. So what a merged session has left does nothing.
-        for due_ms, row in self._timetable.take_due():
+        for due_ms, row in self._take_due():
             self._due.add(row)
             if row.startswith(OPEN):
                 self._close(row, due_ms)
@@ -488,6 +489,7 @@ class WindowsKind(TimedKind[WindowedAggregate[Any]]):
             guard=self.time_guard,
             gives_outputs=True,
             has_views=self.shown,
+            falls_due=True,
             windowed=True,
             sides=("dropped", "changes"),
             may_be_last=bool(self.retention_ms),
@@ -547,10 +549,16 @@ class WindowsKind(TimedKind[WindowedAggregate[Any]]):
         return windows
 
     def outputs(self, stage: WindowedAggregate[Any]) -> Iterable[Given]:
-        """The windows that have become final, under the input that moved stream time past their end."""
+        """The windows that have become final, with the moment at which they did."""
+        moments = stage.moments
         return (
-            Given(result.key, self.value_of(result), "the window from {} to {} ms".format(*result.span))
-            for result in stage.take_results()
+            Given(
+                result.key,
+                self.value_of(result),
+                "the window from {} to {} ms".format(*result.span),
+                moments.get(index),
+            )
+            for index, result in enumerate(stage.take_results())
         )
 
     def value_of(self, result: Result) -> object:

@@ -18,7 +18,9 @@ from sqe_chain.ports import Headers, Output
 
 VERSION: Final = "version"
 """Name under which a plan has `CURRENT`; a plan without it has digests of keys, values and states alone."""
-CURRENT: Final = 2
+CURRENT: Final = 3
+ROUTED: Final = 3
+"""From this version on records of chains that name no topics bear their routes; see `sqe_chain.task.routes`."""
 
 _MASK = (1 << 64) - 1
 _TOPIC = "topic/"

@@ -41,6 +41,12 @@ class Frontier(NamedTuple):
     topic: str
     partition: int
 
+    @property
+    def reached_ms(self) -> int:
+        """The latest moment that is reached: all inputs before it are taken, and what is due by then is done."""
+        # Where nobody is waited for, it is one beyond the latest input: as an end of input, not as a time that has come.
+        return self.at_ms if self.topic else self.at_ms - 1
+
     def limit_ms(self, topic: str, partition: int) -> int:
         """The last time of a partition's inputs that are not beyond it."""
         return self.at_ms if (topic, partition) <= self[1:] else self.at_ms - 1
@@ -55,12 +61,14 @@ class Taking:
         frontier: the place in the order of times up to which inputs are taken; None: none are.
         before: that of the batch before.
         last: no input that an earlier batch has taken has its place after this one; None: none was taken.
+        routes: of all that the flow has read so far, one after the other; its own hop is the last of each. None: outputs do not bear them.
     """
 
     watermarks: Mapping[str, int] = field(default_factory=dict)
     frontier: Frontier | None = None
     before: Frontier | None = None
     last: Frontier | None = None
+    routes: tuple[tuple[str, str], ...] | None = None
 
 
 class PartitionProgress(NamedTuple):

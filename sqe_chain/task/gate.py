@@ -37,9 +37,18 @@ from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.nodes import SourceNode
 from sqe_chain.ports import Message
 from sqe_chain.stages.clock import JumpGuard
-from sqe_chain.task.event_times import ORIGIN, EventTimes, Frontier, Hop, WaitingRange, right_times
+from sqe_chain.task.event_times import (
+    ORIGIN,
+    EventTimes,
+    Frontier,
+    Hop,
+    WaitingRange,
+    right_times,
+    with_route,
+)
 from sqe_chain.task.records import Deciding, Records
-from sqe_chain.task.roots import is_closing, is_tick
+from sqe_chain.task.roots import is_moment, names_no_topic
+from sqe_chain.task.routes import routes_in
 
 if TYPE_CHECKING:
     from sqe_chain.envelope.columns import Ints
@@ -268,7 +277,7 @@ class SourceTimes:
                 continue
             first = lanes.index(lane)
             head = heads.get(first) or records.head(first)
-            if head is None or not self._introduce(head):
+            if head is None or not self._introduce(head, messages[first]):
                 lanes = [None if known == lane else known for known in lanes]
         if given_ms is not None:
             times_ms = [given_ms.get(number) for number in range(count)]
@@ -402,7 +411,7 @@ class SourceTimes:
         for lane, first, own_ms, latest_ms, stated_ms in block.by_lane():
             if lane not in self._writers:
                 head = block.head(first)
-                if head is None or not self._introduce(head):
+                if head is None or not self._introduce(head, block.messages[first]):
                     return None
             shown.append(Shown(self._writers[lane], own_ms, stated_ms, latest_ms))
         return shown
@@ -422,7 +431,7 @@ class SourceTimes:
         heads[number] = head
         return head.lane, head.timestamp_ms, head.watermark_ms
 
-    def _introduce(self, head: EnvelopeHead) -> bool:
+    def _introduce(self, head: EnvelopeHead, message: Message) -> bool:
         """Note who writes on an envelope's lane, which is met for the first time; False if its chain names nobody."""
         if self._node.static:
             self._writers[head.lane] = ORIGIN
@@ -432,8 +441,10 @@ class SourceTimes:
         except (EnvelopeError, LookupError):
             return False
         self._writers[head.lane] = name
-        # What timers gave, or windows that were closed at the end of the input, has no way from a topic: other lanes know more.
-        read = tuple(hop for hop in hops if not is_closing(hop[1]) and not is_tick(hop[1]))
+        # What no input has caused has no way from a topic. Of a moment its records know it, of all else other lanes do.
+        read = tuple(hop for hop in hops if not names_no_topic(hop[1]))
+        if is_moment(hops[0][1]) and (routes := routes_in(message.headers())):
+            read = hops = with_route(routes, read)
         if read == hops or not self.times.knows(name):
             self.times.introduce(name, read)
         return True

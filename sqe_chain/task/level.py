@@ -8,12 +8,13 @@ from itertools import groupby
 from typing import Any, Final, TypeGuard, cast
 
 from sqe_chain.codecs.registry import codec_of_tag
+from sqe_chain.envelope.head import MAX_TIMESTAMP_MS
 from sqe_chain.errors import PoisonError, RepeatedPosition, text_of
 from sqe_chain.errors.outage import raise_outage
-from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.flow.compiled import CompiledFlow, takes_times
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.flow.stage_kind import StageTask
+from sqe_chain.flow.stage_kind import EventTimeSpan, StageTask
 from sqe_chain.flow.units import UnitRun
 from sqe_chain.ports import Output, StateStore
 from sqe_chain.stages.user_code import UserCodeError
@@ -26,7 +27,17 @@ from sqe_chain.task.inputs import Given, Inputs, stretches
 from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.poison import exclusion_of, place_of
 from sqe_chain.task.results import Behind, Block, ChangedStates, Job, Report, Stores, Units, taken
-from sqe_chain.task.roots import TIMERS, Closing, Ticks, closing_origin, tick_origin
+from sqe_chain.task.roots import (
+    DUE,
+    TIMERS,
+    Closing,
+    Moments,
+    Ticks,
+    closing_origin,
+    moment_origin,
+    tick_origin,
+)
+from sqe_chain.task.routes import Header, routes_header
 from sqe_chain.task.shuffling import WAKES, DueInputs, Shuffle, ShuffledInputs, ShuffledUnits, wake
 from sqe_chain.task.stage_part import PartitionTable, StagePart
 from sqe_chain.task.trace_links import BlockTraces, CountedTraces
@@ -61,11 +72,20 @@ class Level:
         self._candidates = job.candidates
         # None in most batches. What either causes has no input to blame. A batch that closes windows reads nothing.
         self._closing, self._ticks = job.sections.find(Closing), job.sections.find(Ticks)
+        # None in a batch that closes windows, and in the redo of one that an older version has sealed: inputs cause what is due.
+        self._moments = None if self._closing is not None else job.sections.find(Moments)
         # What stages gave and nothing took yet. Its `made_of` and the fifth part of its units are `Named`.
         # Invariant: a number among them is of `_run`, since `_apply` makes origins of those of the run before.
         self._collector = Collector(flow)
         self._gatherer = Gatherer(
-            flow, part, job.topics, job.clock_ms, job.suffix, job.watermarks, job.revisions
+            flow,
+            part,
+            job.topics,
+            job.clock_ms,
+            job.suffix,
+            job.watermarks,
+            job.revisions,
+            _routes(job),
         )
         self._shuffle = Shuffle(flow)
         # Until `blocks` gives them: outputs of inputs that are through; and units for the next level, if it is wanted.
@@ -117,8 +137,29 @@ class Level:
             reversible=job.with_care,
             candidates=job.candidates,
             closing=None if self._closing is None else closing_origin(stage.name, self._part, self._closing),
+            event_time=self._event_time(stage),
         )
-        return StagePart(stage, store, table, (self._part, partitions), task)
+        return StagePart(stage, store, table, (self._part, partitions), task, by_places=self.by_places(stage))
+
+    def by_places(self, stage: StageNode) -> bool:
+        """Whether a stage gets the units of a batch in the order of their places.
+
+        What follows a stage in which something falls due does: moments and inputs are of different topics, and one causes another.
+        """
+        return takes_times(stage) or (self._moments is not None and stage.index in self._flow.after_falling)
+
+    def _event_time(self, stage: StageNode) -> EventTimeSpan | None:
+        """How far event time comes in the batch, for a stage that goes by it; None: inputs cause what is due."""
+        moments = self._moments
+        if moments is None or not stage.traits.falls_due:
+            return None
+        begun_ms, until_ms = moments.begun_ms, moments.until_ms
+        # At the end of all input the frontier may be one beyond.
+        return EventTimeSpan(
+            None if begun_ms is None else min(begun_ms, MAX_TIMESTAMP_MS),
+            None if until_ms is None else min(until_ms, MAX_TIMESTAMP_MS),
+            partial(moment_origin, stage.name, self._part),
+        )
 
     def fold(self, stage: int, run: UnitRun) -> None:
         """Fold units of one stage, in the order of units.
@@ -178,11 +219,14 @@ class Level:
             self._gather()
             stage = self._flow.stage_at(index)
             closes = self._closing is not None and stage.traits.windowed
-            if closes or (self._ticks is not None and self._ticks.is_due(stage.name, self._part)):
+            clocks = [clock for clock in (self._ticks, self._moments) if clock is not None]
+            if closes or any(clock.is_due(stage.name, self._part) for clock in clocks):
                 work.resume()
             rows = work.changed(self._tick(stage))
             if work.timer_ms is not None:
                 self._report.sections.setdefault(TIMERS, {})[stage.name, self._part] = work.timer_ms
+            if work.due_ms is not None:
+                self._report.sections.setdefault(DUE, {})[stage.name, self._part] = work.due_ms
             self._gather()
             self._push_changes(stage, work)
             for cell, changed in sorted(rows.items()):
@@ -201,7 +245,7 @@ class Level:
         self._leave()
         yield from self.blocks()
         # The next level may get no unit here, and still have timers or windows that are due in this state partition.
-        if self._job.wakes and self._wanted and self._deeper:
+        if self._part in self._job.woken(self._flow.state_partitions) and self._wanted and self._deeper:
             yield Units(self._level + 1, wake((self._part,)))
 
     def _tick(self, stage: StageNode) -> tuple[Origin, int] | None:
@@ -255,7 +299,8 @@ class Level:
         self._leave()
         given = self._collector.made_of
         given[:] = map(self._origin, given)
-        self._run, self._run_is_due = run, DueInputs in set(map(type, run.sources))
+        self._run = run
+        self._run_is_due = any(issubclass(kind, DueInputs) for kind in set(map(type, run.sources)))
 
     def _origin(self, given: Named) -> Origin:
         """What a stage has named as the input of what it gives."""
@@ -349,6 +394,12 @@ class Level:
         self._failures.setdefault(origin.order, exclusion)
 
 
+def _routes(job: Job) -> Header | None:
+    """The header of records whose chains name no topics, with what the flow knew as the batch began: the same in a redo."""
+    taking = job.sections.find(Taking)
+    return None if taking is None or taking.routes is None else routes_header(taking.routes)
+
+
 def _all_numbers(given: Sequence[Named]) -> TypeGuard[Sequence[int]]:
     """Whether units of `Level._run` have given all of it; then none needs an origin."""
     return set(map(type, given)) == {int}
@@ -393,7 +444,7 @@ def _runs(
         for start in range(0, len(whole.keys), BLOCK):
             units = whole if len(whole.keys) <= BLOCK else whole.only(slice(start, start + BLOCK))
             values, failures = _read(units, decoders)
-            run, begin = ShuffledInputs(units).run(stage, values), 0
+            run, begin = ShuffledInputs(units).run(values, timed=level.by_places(stage)), 0
             for index, error in failures.items():
                 # Failures are reported in the order of inputs, so what lies before this one is folded first.
                 if begin < index or pending:

@@ -30,6 +30,7 @@ from sqe_chain.task.collector import Made
 from sqe_chain.task.inputs import Inputs
 from sqe_chain.task.records import has_columns
 from sqe_chain.task.revisions import OutputRevisions
+from sqe_chain.task.routes import Header, with_routes
 from sqe_chain.task.target import Saved, Target, headers_size
 from sqe_chain.task.trace_report import RowTraces
 
@@ -71,6 +72,7 @@ class Gatherer:
         suffix: what the names of outputs have at their ends: then the records are on lanes of their own.
         watermarks: see `Job.watermarks`.
         revisions: of outputs that were corrected; None: none was.
+        routes: the header of records whose chains name no topics; None: they repeat that of their inputs.
     """
 
     def __init__(
@@ -82,8 +84,10 @@ class Gatherer:
         suffix: str = "",
         watermarks: Mapping[str, int] | None = None,
         revisions: OutputRevisions | None = None,
+        routes: Header | None = None,
     ) -> None:
-        self._clock_ms = clock_ms
+        self._clock_ms, self._routes = clock_ms, routes
+        self._routed = routes is not None or shard is None
         promised = watermarks or {}
         self._make = {
             node.index: partial(
@@ -297,7 +301,8 @@ class Gatherer:
             # The envelope goes into headers and the payload is the value; None stays, for a deleted state.
             payloads = [payload and b"" for payload in payloads]
         values: Sequence[Any] = seal(lanes[0].template, framed, fields, types, payloads)
-        times, headers = inputs.times_ms(at), _headers(target, numbers, inputs)
+        times = inputs.times_ms(at)
+        headers = self._headers(target, numbers, lane_at, inputs)
         if target.headed:
             headers = _with_own(target, types, headers)
         if target.revised:
@@ -310,6 +315,12 @@ class Gatherer:
             headers = _traced(target, rows, (partitions, headers, written), inputs, inputs.traces)
         _check_sizes(target, rows, (values, fields, headers), inputs)
         return list(zip(repeat(target.topic), partitions, keys, values, headers, times))
+
+    def _headers(
+        self, target: Target, numbers: Sequence[int], lane_at: Sequence[int], inputs: Inputs
+    ) -> Sequence[Headers | None]:
+        headers = _headers(target, numbers, inputs)
+        return with_routes(numbers, lane_at, inputs, headers, self._routes) if self._routed else headers
 
     def _bare(self, target: Target, process_id: int, rows: _EnvelopeRows, inputs: Inputs) -> list[Output]:
         """The one bare payload that each input gave, under SQE's record key."""
@@ -361,7 +372,7 @@ def _restore(saved: Saved) -> None:
         lane.offset, lane.previous = offset, previous
 
 
-def _headers(target: Target, numbers: Sequence[int], inputs: Inputs) -> list[Headers | None]:
+def _headers(target: Target, numbers: Sequence[int], inputs: Inputs) -> Sequence[Headers | None]:
     headers = inputs.headers() if target.headers else None
     if headers is None:
         return [None] * len(numbers)

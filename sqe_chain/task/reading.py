@@ -94,8 +94,9 @@ class Reading:
         if self._traces is not None:
             self.report.traces.append(self._traces.report)
         first = 1 if self._level is None else 2
-        if self._job.wakes and first <= min(len(self._flow.levels), self._job.top_level):
-            yield Units(first, wake(range(self._flow.state_partitions)))
+        woken = self._job.woken(self._flow.state_partitions)
+        if woken and first <= min(len(self._flow.levels), self._job.top_level):
+            yield Units(first, wake(woken))
         yield self.report
 
     def _drain(self, inputs: SourcePartition) -> Iterator[Block]:

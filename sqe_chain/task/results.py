@@ -17,7 +17,7 @@ from sqe_chain.task.exclusion import Exclusion, record_crc
 from sqe_chain.task.parking import ParkedRecord, Releasing
 from sqe_chain.task.revised import Newer
 from sqe_chain.task.revisions import OutputRevisions
-from sqe_chain.task.roots import Closing, Ticks
+from sqe_chain.task.roots import Closing, Moments, Ticks
 from sqe_chain.task.shuffling import ShuffledUnits
 from sqe_chain.task.states import Transition
 from sqe_chain.task.trace_report import TraceReport
@@ -57,8 +57,8 @@ class Job:
         candidates: topic, partition and offset of the inputs that are retried alone; empty: exclusions are skipped at once.
         with_care: folds are taken back for an input that fails, which is slow. Without it, the first input that fails
             ends the attempt.
-        sections: what tasks get for features, by its class: `Taking`, `Ticks`, `Closing`, `SkipLimit`, `Behind`, `ParkedKeys`, `Releasing`,
-            `Followed`, `OutputRevisions`.
+        sections: what tasks get for features, by its class: `Taking`, `Moments`, `Ticks`, `Closing`, `SkipLimit`, `Behind`, `ParkedKeys`,
+            `Releasing`, `Followed`, `OutputRevisions`.
     """
 
     transition: Transition
@@ -88,10 +88,16 @@ class Job:
         releasing = self.sections.find(Releasing)
         return "" if releasing is None else releasing.suffix
 
-    @property
-    def wakes(self) -> bool:
-        """Whether stages in all state partitions may have something to do, though they get nothing: timers, or windows to close."""
-        return not WAKING.isdisjoint(self.sections)
+    def woken(self, partitions: int) -> Sequence[int]:
+        """The state partitions in which stages may have something to do, though they get nothing.
+
+        Args:
+            partitions: how many state partitions there are.
+        """
+        if not WAKING.isdisjoint(self.sections):
+            return range(partitions)
+        moments = self.sections.find(Moments)
+        return () if moments is None else moments.parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +106,7 @@ class Behind:
 
 
 WAKING: Final = frozenset({Closing, Ticks, Releasing})
-"""Sections of jobs for which stages may have something to do, though they get nothing."""
+"""Sections of jobs for which stages in all state partitions may have something to do, though they get nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""Roots of what no input causes: of what timers of the batch's clock give, and windows that are closed at the end of the input. Pure.
+"""Roots of what no input causes: of what is due at a moment, and of windows that are closed at the end of the input. Pure.
 
 Its origin is a message that nobody has written, of a topic that does not exist. The topic is named after the stage, and its partition
-is the state partition. Its offset is a number that rises: the batch's clock, or how many times windows were closed. So
-chains, lanes and positions are as for every root. The position rises, is the same in a redo, and goes on rising after a rebuild.
-The flow's name is no part of it, because a rebuild has another one; the name of the output that follows has it.
+is the state partition. Its offset is a number that rises: a moment of event time, the batch's clock, or how many times windows were
+closed. So chains, lanes and positions are as for every root. The position rises, is the same in a redo, and goes on rising after a
+rebuild. The flow's name is no part of it, because a rebuild has another one; the name of the output that follows has it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,39 @@ TIMERS: Final = "timers"
 """Under this name stages report when their timers are due; see `Report.sections`."""
 _TICKED: Final = "-timers."
 """The same of timers. Topics are hardly named so; in the order of names it comes first, so that it never waits for another input."""
+DUE: Final = "due"
+"""Under this name stages report when they are due next by event time; see `Report.sections`."""
+NEVER_MS: Final = 1 << 62
+"""What they report when nothing is due; a moment may be negative."""
+_DUE: Final = "-due."
+"""What the name of the topic of a moment begins with."""
+_FIRST_MS: Final = -(1 << 52)
+"""Offsets of moments count from here, because moments before 1970 are negative and offsets are not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """What is due by event time when a batch begins, and up to where it is done; see `features.due`.
+
+    Attributes:
+        begun_ms: up to where event time had come in the batch before; None: nowhere.
+        until_ms: up to where it comes in this one.
+        due: stage and state partition -> when something is due there next.
+    """
+
+    begun_ms: int | None
+    until_ms: int | None
+    due: Mapping[tuple[str, int], int]
+
+    def is_due(self, stage: str, part: int) -> bool:
+        """Whether the batch has something to do there, whether or not an input comes."""
+        due_ms = self.due.get((stage, part))
+        return due_ms is not None and self.until_ms is not None and due_ms <= self.until_ms
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """The state partitions in which something is due."""
+        return tuple(sorted({part for stage, part in self.due if self.is_due(stage, part)}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +98,39 @@ def is_closing(topic: str) -> bool:
 def is_tick(topic: str) -> bool:
     """Whether the batch's clock has caused what has this topic."""
     return topic.startswith(_TICKED)
+
+
+def is_moment(topic: str) -> bool:
+    """Whether event time has caused what has this topic, by reaching a moment."""
+    return topic.startswith(_DUE)
+
+
+def names_no_topic(topic: str) -> bool:
+    """Whether a link of a chain names no topic, but what has caused something in place of an input."""
+    return is_closing(topic) or is_tick(topic) or is_moment(topic)
+
+
+def moment_in(chain: bytes) -> bool:
+    """Whether serialized links may begin with such a topic."""
+    return _DUE.encode() in chain
+
+
+def moment_at(offset: int) -> int:
+    """The moment that an offset of such a topic stands for, in milliseconds since 1970."""
+    return offset + _FIRST_MS
+
+
+def moment_origin(stage: str, part: int, moment_ms: int) -> Origin:
+    """The origin of all that a stage gives in one state partition when event time reaches a moment.
+
+    Its time is the last millisecond before: nothing of that time is still to come, and what follows has a later one.
+
+    Args:
+        stage: the stage's name.
+        part: state partition.
+        moment_ms: the moment.
+    """
+    return _root(_DUE + stage, part, moment_ms - _FIRST_MS, moment_ms - 1)
 
 
 def closing_origin(stage: str, part: int, closing: Closing) -> Origin:

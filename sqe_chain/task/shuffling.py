@@ -11,13 +11,14 @@ from itertools import chain, groupby, repeat
 from operator import gt, itemgetter
 from typing import Any, Final, NamedTuple, Self
 
-from sqe_chain.flow.compiled import CompiledFlow, takes_times
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE
 from sqe_chain.flow.units import UnitRun
 from sqe_chain.task.inputs import Given, Inputs, numbered
-from sqe_chain.task.stage_part import addressing
+from sqe_chain.task.roots import is_moment
+from sqe_chain.task.stage_part import OfMoments, addressing
 
 _KNOWN_ADDRESSES: Final = 200_000
 _ORDER, _CHAIN, _TIME, _ENVELOPE = 4, 6, 7, 8
@@ -212,7 +213,7 @@ class Shuffle:
 def carried_need(flow: CompiledFlow, stage: StageNode) -> int:
     """What units of a stage must carry of their input through its shuffle; see `Node.needs`."""
     need = CONTEXT if flow.traces else stage.traits.needs
-    if stage.traits.order == "times":
+    if stage.traits.order == "times" or stage.index in flow.after_falling:
         need = max(need, ENVELOPE)
     pending = [*flow.children[stage.index]]
     while pending:
@@ -254,11 +255,16 @@ class ShuffledInputs:
         """See `Records.inputs_of`."""
         return [(0, len(numbers), *Inputs.numbered(numbers, self.origin))]
 
-    def run(self, stage: StageNode, values: list[Any]) -> UnitRun:
-        """The units as a stage takes them."""
+    def run(self, values: list[Any], *, timed: bool) -> UnitRun:
+        """The units as a stage takes them.
+
+        Args:
+            values: their values.
+            timed: their times and places are wanted.
+        """
         units, count = self._units, len(values)
         times_ms, orders_ms = [-1] * count, [-1] * count
-        if takes_times(stage):
+        if timed:
             times_ms = [carried[_TIME] for carried in units.carried]
             orders_ms = [carried[_ORDER] for carried in units.carried]
         numbers = list(range(count))
@@ -268,7 +274,8 @@ class ShuffledInputs:
             numbers = [firsts.setdefault(offset, index) for index, offset in enumerate(units.offsets)]
         sources: list[Any] = [self] * count
         if any(units.causes):
-            sources = [self if cause is None else DueInputs(self, cause) for cause in units.causes]
+            due = MomentInputs if is_moment(units.place[2]) else DueInputs
+            sources = [self if cause is None else due(self, cause) for cause in units.causes]
         return UnitRun(units.keys, values, units.paths, times_ms, orders_ms, sources, numbers)
 
 
@@ -291,3 +298,7 @@ class DueInputs:
     def inputs_of(self, numbers: Sequence[int]) -> Given:
         """See `Records.inputs_of`."""
         return self._inputs.inputs_of(numbers)
+
+
+class MomentInputs(DueInputs, OfMoments):
+    """Those that a moment of event time has caused."""

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from sqe_chain.envelope.partitioner import Partitioner
 from sqe_chain.errors import ChangedType, PoisonError
-from sqe_chain.flow.compiled import takes_times
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stage_kind import Spread, StageTable, StageTask, StageWork
 from sqe_chain.flow.units import Push, Unit, UnitRun, unpack_key_and_id
 from sqe_chain.ports import StateStore
+from sqe_chain.task.roots import NEVER_MS
 from sqe_chain.task.states import PartitionStates, Transition, view_of
 
 Rows = list[tuple[bytes, bytes | None]]
@@ -91,6 +91,7 @@ class StagePart:
 
     Attributes:
         timer_ms: after `changed`, when the batch's clock next reaches a timer; -1: at no time; None: nothing was looked at.
+        due_ms: after `changed`, when something is due next by event time; `NEVER_MS`: at no time; None: nothing was looked at.
 
     Args:
         node: the stage.
@@ -98,6 +99,7 @@ class StagePart:
         table: its rows.
         partition: the state partition, and how many there are.
         task: what the work is given.
+        by_places: units are applied in the order of their places, when all of the batch are there; else as they come.
     """
 
     def __init__(
@@ -107,19 +109,21 @@ class StagePart:
         table: PartitionTable,
         partition: tuple[int, int],
         task: StageTask,
+        *,
+        by_places: bool,
     ) -> None:
         self._node, self._store, self._traits = node, store, node.traits
         self._part, partitions = partition
         self._task = task
         self._table = table
-        # In the order of their places, when all of the batch are there; else as they come.
-        self._ordered: list[UnitRun] | None = [] if takes_times(node) else None
+        self._ordered: list[UnitRun] | None = [] if by_places else None
         # A kind that cannot take an input back never gets candidates; all others revert them.
         self._refuses = frozenset() if node.traits.reversible else task.candidates
         self._address, self._part_of = addressing(node.traits.spread, partitions)
         self._own: set[Any] = set()
         self._work: StageWork | None = None
         self.timer_ms: int | None = None
+        self.due_ms: int | None = None
 
     def take(self, run: UnitRun) -> int:
         """Apply units, or keep them for the end of the batch. Returns how many keys belong to another state partition."""
@@ -171,6 +175,8 @@ class StagePart:
                 self._ordered.clear()
                 for begin in range(0, len(run), _BLOCK):
                     work.apply(run[begin : begin + _BLOCK])
+            # Before the batch's clock: what timers of both give to one key is in the order of event time.
+            work.reach()
             if tick is not None:
                 work.tick(*tick)
             if self._task.closing is not None and self._traits.windowed:
@@ -178,6 +184,8 @@ class StagePart:
             work.finish()
         if self._traits.ticks:
             self.timer_ms = -1 if work.timer_ms is None else work.timer_ms
+        if self._traits.falls_due:
+            self.due_ms = NEVER_MS if work.due_ms is None else work.due_ms
         return self._table.changes()
 
     @contextmanager
@@ -247,9 +255,22 @@ class StagePart:
         return key if self._traits.spread != "id" else unpack_key_and_id(key)[0] or b""
 
 
+class OfMoments:
+    """The inputs of units that moments have caused: in the order of places they come after all inputs of their time."""
+
+    __slots__ = ()
+
+
 def _by_places(run: UnitRun) -> UnitRun:
-    """Units in the order of their places: those of one time by topic, partition, offset and path."""
+    """Units in the order of their places: those of one time by topic, partition, offset and path, what moments have caused last."""
     orders_ms = run.orders_ms
+    if any(issubclass(kind, OfMoments) for kind in set(map(type, run.sources))):
+        # A batch may end between inputs of one time, and a moment comes after all of them.
+        places = [
+            (order_ms, isinstance(source, OfMoments))
+            for order_ms, source in zip(orders_ms, run.sources, strict=True)
+        ]
+        return run.chosen(sorted(range(len(run)), key=places.__getitem__))
     if all(map(le, orders_ms, islice(orders_ms, 1, None))):
         return run
     return run.chosen(sorted(range(len(run)), key=orders_ms.__getitem__))

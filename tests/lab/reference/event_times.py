@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, Protocol
 
 from tests.lab.event_time_worlds.world import BEAT, UNIT_MS
@@ -25,6 +27,8 @@ AGAIN: Final = 3
 Value = dict[str, Any]
 Given = tuple[str, Value]
 """Key and value of a result."""
+Due = tuple[int, str, Value]
+"""The same of what a moment has caused, after it."""
 
 
 class Delivery(NamedTuple):
@@ -43,10 +47,10 @@ class Part(Protocol):
     """One state partition of a stage."""
 
     def accept(self, delivery: Delivery) -> Iterable[Given]:
-        """Take a fact: what results."""
+        """Take a fact, when all is done that was due by its time: what results."""
 
-    def reach(self, at_ms: float) -> Iterable[Given]:
-        """Event time has come so far: what results."""
+    def reach(self, at_ms: float) -> Iterable[Due]:
+        """Event time has come so far: what results, moment by moment."""
 
     def states(self) -> dict[tuple[Any, ...], Any]:
         """What is stored."""
@@ -56,27 +60,28 @@ class Part(Protocol):
 
 
 class Windows:
-    """Windows of fixed sizes; each closes when a fact of the state partition reaches its end."""
+    """Windows of fixed sizes; each closes when event time reaches its end."""
 
     def __init__(self, spans: Callable[[int], Iterable[tuple[int, int]]]) -> None:
         self.spans = spans
         self.found: dict[tuple[str, int, int], list[Any]] = {}
         self.closed: set[tuple[str, int, int]] = set()
 
-    def accept(self, delivery: Delivery) -> Iterator[Given]:
-        yield from self.add(delivery.at_ms, delivery.key, delivery.number)
+    def accept(self, delivery: Delivery) -> Iterable[Given]:
+        self.add(delivery.at_ms, delivery.key, delivery.number)
+        return ()
 
-    def add(self, at_ms: int, key: str, item: object) -> Iterator[Given]:
-        yield from self.reach(at_ms)
+    def add(self, at_ms: int, key: str, item: object) -> None:
         for start_ms, end_ms in self.spans(at_ms):
             assert (key, start_ms, end_ms) not in self.closed, "lanes are in order, so nothing is late"
             self.found.setdefault((key, start_ms, end_ms), []).append(item)
 
-    def reach(self, at_ms: float) -> Iterator[Given]:
+    def reach(self, at_ms: float) -> Iterator[Due]:
         due = [one for one in self.found if one not in self.closed and one[2] <= at_ms]
         for one in sorted(due, key=lambda one: (one[2], one[0], one[1])):
             self.closed.add(one)
             yield (
+                one[2],
                 one[0],
                 {"key": one[0], "start_ms": one[1], "end_ms": one[2], "state": {"ns": self.found[one]}},
             )
@@ -85,7 +90,7 @@ class Windows:
         return dict(self.found)
 
     def close(self) -> Iterator[Given]:
-        yield from self.reach(float("inf"))
+        yield from ((key, value) for _, key, value in self.reach(float("inf")))
 
 
 def tumbling(at_ms: int) -> list[tuple[int, int]]:
@@ -105,37 +110,39 @@ def hopping(at_ms: int) -> list[tuple[int, int]]:
 
 
 class Sessions:
-    """Sessions of a key; each closes when a fact of the state partition is farther away than the gap."""
+    """Sessions of a key; each closes when event time is farther away than the gap."""
 
     def __init__(self) -> None:
         self.open: dict[str, tuple[int, int, list[int]]] = {}
         self.over: dict[tuple[Any, ...], list[int]] = {}
 
-    def accept(self, delivery: Delivery) -> Iterator[Given]:
-        yield from self.reach(delivery.at_ms)
+    def accept(self, delivery: Delivery) -> Iterable[Given]:
         start_ms, _, numbers = self.open.get(delivery.key, (delivery.at_ms, 0, []))
         self.open[delivery.key] = start_ms, delivery.at_ms, [*numbers, delivery.number]
+        return ()
 
-    def reach(self, at_ms: float) -> Iterator[Given]:
+    def reach(self, at_ms: float) -> Iterator[Due]:
         due = sorted((end_ms, key) for key, (_, end_ms, _) in self.open.items() if end_ms + GAP_MS < at_ms)
         for end_ms, key in due:
             start_ms, _, numbers = self.open.pop(key)
             self.over[key, start_ms, end_ms] = numbers
-            yield key, {"key": key, "start_ms": start_ms, "end_ms": end_ms, "state": {"ns": numbers}}
+            state = {"key": key, "start_ms": start_ms, "end_ms": end_ms, "state": {"ns": numbers}}
+            yield end_ms + GAP_MS + 1, key, state
 
     def states(self) -> dict[tuple[Any, ...], Any]:
         return self.over | {(key, start, end): numbers for key, (start, end, numbers) in self.open.items()}
 
     def close(self) -> Iterator[Given]:
-        yield from self.reach(float("inf"))
+        yield from ((key, value) for _, key, value in self.reach(float("inf")))
 
 
 @dataclass
 class Stateless:
-    """What has no states that are compared, no end, and no heartbeats."""
+    """What has no states that are compared, no end, and nothing that is due."""
 
-    def reach(self, at_ms: float) -> Iterable[Given]:
-        raise AssertionError(f"a heartbeat at {at_ms}")
+    def reach(self, at_ms: float) -> Iterable[Due]:
+        del at_ms
+        return ()
 
     def states(self) -> dict[tuple[Any, ...], Any]:
         return {}
@@ -168,11 +175,14 @@ class Streams(Stateless):
     seconds: list[Delivery] = field(default_factory=list)
     alone: dict[int, Delivery] = field(default_factory=dict)
 
-    def accept(self, delivery: Delivery) -> Iterator[Given]:
-        due = [first for first in self.alone.values() if first.at_ms + AFTER_MS < delivery.at_ms]
+    def reach(self, at_ms: float) -> Iterator[Due]:
+        due = [first for first in self.alone.values() if first.at_ms + AFTER_MS < at_ms]
         for first in sorted(due, key=lambda first: (first.at_ms, first.key)):
             del self.alone[first.number]
-            yield first.key, {"k": first.key, "n": first.number, "other": None}
+            value = {"k": first.key, "n": first.number, "other": None}
+            yield first.at_ms + AFTER_MS + 1, first.key, value
+
+    def accept(self, delivery: Delivery) -> Iterator[Given]:
         if delivery.second:
             pairs = [(first, delivery) for first in self.firsts]
             self.seconds.append(delivery)
@@ -194,13 +204,13 @@ class Timers:
         self.timers: dict[tuple[str, str], int] = {}
         self.expiry: dict[str, int] = {}
 
-    def accept(self, delivery: Delivery) -> Iterator[Given]:
-        yield from self.reach(delivery.at_ms)
+    def accept(self, delivery: Delivery) -> Iterable[Given]:
         self.numbers.setdefault(delivery.key, []).append(delivery.number)
         self.expiry[delivery.key] = delivery.at_ms + EXPIRY_MS
         self.timers[delivery.key, "" if delivery.number % 2 else "even"] = delivery.at_ms + SIZE_MS
+        return ()
 
-    def reach(self, at_ms: float) -> Iterator[Given]:
+    def reach(self, at_ms: float) -> Iterator[Due]:
         while True:
             due = [(t, key, 0, name) for (key, name), t in self.timers.items() if t <= at_ms]
             due += [(t, key, 1, "") for key, t in self.expiry.items() if t <= at_ms]
@@ -212,7 +222,7 @@ class Timers:
                 self.timers = {one: set_for for one, set_for in self.timers.items() if one[0] != key}
                 continue
             del self.timers[key, name]
-            yield key, {"k": key, "t": t, "name": name, "ns": list(self.numbers[key])}
+            yield t, key, {"k": key, "t": t, "name": name, "ns": list(self.numbers[key])}
             if len(self.numbers[key]) % AGAIN == 0:
                 self.timers[key, name] = t + SIZE_MS
 
@@ -263,39 +273,64 @@ MAKERS: Final[dict[str, Callable[[], Part]]] = {
 class Reference:
     """What a reader must have stored and published.
 
+    Args:
+        kind: what it does.
+        state_partitions: of its flow.
+        deliveries: the facts.
+        beats: whether those of one key are heartbeats.
+        idle: whether event time has come one beyond the last fact, because all writers were silent for long.
+
     Attributes:
         results: state partition of the last stage -> its results, in order.
     """
 
     def __init__(
-        self, kind: str, state_partitions: int, deliveries: Iterable[Delivery], *, beats: bool = False
+        self,
+        kind: str,
+        state_partitions: int,
+        deliveries: Iterable[Delivery],
+        *,
+        beats: bool = False,
+        idle: bool = False,
     ) -> None:
         self.parts = [MAKERS[kind]() for _ in range(state_partitions)]
         self.second = [Windows(wide) for _ in range(state_partitions)] if kind == "chained" else []
         self.results: list[list[Given]] = [[] for _ in range(state_partitions)]
         self.last_ms = 0
+        last_ms = 0
         for delivery in sorted(deliveries):
-            self.last_ms = delivery.at_ms
-            if beats and delivery.key == BEAT:
-                for part in self.parts:
-                    self._publish(self._passed_on(part.reach(delivery.at_ms)))
-                continue
-            self._publish(
-                self._passed_on(self.parts[spread(delivery.key, state_partitions)].accept(delivery))
-            )
+            last_ms = delivery.at_ms
+            self._reach(last_ms)
+            if not (beats and delivery.key == BEAT):
+                self._publish(self.parts[spread(delivery.key, state_partitions)].accept(delivery))
+        self.last_ms = last_ms
+        if idle:
+            self._reach(last_ms + 1)
 
-    def _passed_on(self, given: Iterable[Given]) -> Iterator[Given]:
-        """What the last stage makes of what the first has given."""
+    def _reach(self, at_ms: int) -> None:
+        """Event time has come so far, in all state partitions: each publishes what is due moment by moment."""
+        for part in self.parts:
+            for moment_ms, given in groupby(part.reach(at_ms), key=itemgetter(0)):
+                self._publish(self._passed_on(moment_ms - 1, (one[1:] for one in given)))
+        self._reach_second(at_ms)
+
+    def _reach_second(self, at_ms: int) -> None:
+        for one in self.second:
+            for _, given in groupby(one.reach(at_ms), key=itemgetter(0)):
+                self._publish(of[1:] for of in given)
+
+    def _passed_on(self, at_ms: int, given: Iterable[Given]) -> Iterator[Given]:
+        """What goes out of what the first stage has given, after the last stage has taken it where there are two."""
         for key, value in given:
             if not self.second:
                 yield key, value
                 continue
+            self._reach_second(at_ms)
             group = key_of_group(key)
-            own = self.second[spread(group, len(self.second))]
-            yield from own.add(self.last_ms, group, [key, value["start_ms"]])
+            self.second[spread(group, len(self.second))].add(at_ms, group, [key, value["start_ms"]])
 
     def _publish(self, given: Iterable[Given]) -> None:
-        """Results of one input are published key by key."""
+        """Results of one input or moment are published key by key."""
         by_key: dict[str, list[Given]] = {}
         for key, value in given:
             by_key.setdefault(key, []).append((key, value))
@@ -305,7 +340,7 @@ class Reference:
     def close(self) -> None:
         """All windows close, in each state partition."""
         for part in self.parts:
-            self._publish(self._passed_on(part.close()))
+            self._publish(self._passed_on(self.last_ms, part.close()))
         for one in self.second:
             self._publish(one.close())
 

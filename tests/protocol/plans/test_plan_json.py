@@ -18,6 +18,7 @@ from sqe_chain.envelope.revisions import Revision
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.features.announcing import Announcing
 from sqe_chain.features.closing import Closes
+from sqe_chain.features.due import DueMoments
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.file_inputs import LoadedFiles
 from sqe_chain.features.lanes import Lanes
@@ -119,6 +120,10 @@ SECTIONS: list[tuple[Section, str]] = [
     (
         EventTime({("t", 0): EventTimes(5)}, Frontier(7, "t", 0), ((1, 2),)),
         '{"event-time":{"frontier":[7,"t",0],"seen":[[1,2]],"times":{"t/0":{"since":5}}}}',
+    ),
+    (
+        DueMoments(by_moments=True, due={("s", 2): 9, ("s", 0): 9, ("s", 1): -4}),
+        '{"due":{"stages":{"s":[[-4,[1]],[9,[0,2]]]}}}',
     ),
     (LoadedFiles({"f.00": ("a.csv", 3)}, {"f": "00"}), '{"files":[{"f.00":["a.csv",3]},{"f":"00"}]}'),
     (

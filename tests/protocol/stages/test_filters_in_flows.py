@@ -451,8 +451,7 @@ def test_a_heartbeat_closes_the_windows_of_every_state_partition() -> None:
     service.feed("words", word("late"), timestamp_ms=3_599_999)
     service.feed(
         "words", word("tick"), timestamp_ms=service.clock.now + 8_000_000_000
-    )  # a clock that is wrong
-    service.run_until_caught_up()
+    )  # a clock that is wrong, as the next one of its lane shows
     service.feed("words", word("now"), timestamp_ms=service.clock.now)
     service.run_until_caught_up()
     assert [result.key for result in service.windows("per-hour")] == [b"now"], "what was retained is purged"

@@ -113,8 +113,8 @@ def test_changes_publish_a_state_that_expires_and_one_that_a_timer_removes() -> 
     assert sorted(changes, key=lambda one: (one[2], one[0])) == [
         *((b"a", [3], 0), (b"b", [4], 10), (b"a", [5], 49)),
         (b"b", [6], 60),  # it had expired at 60, and began again
-        *((b"a", [None], 99), (b"c", [1], 99)),
-        *((b"a", [2], 120), (b"b", [None], 120)),
+        *((b"a", [None], 98), (b"c", [1], 99)),  # a state that expires at 99 has the time before
+        *((b"b", [None], 109), (b"a", [2], 120)),
     ]
     assert rehearsal.states("totals") == {b"a": Int64Value(value=2), b"c": Int64Value(value=1)}
 
