@@ -27,6 +27,7 @@ COMMANDS = {
     "state": "state:state",
     "rebuild": "rebuild:rebuild",
     "rewind": "rebuild:rewind",
+    "correct": "correct:correct",
     "announce": "rebuild:announce",
     "export": "move:export_states",
     "import": "move:import_states",

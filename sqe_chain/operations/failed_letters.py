@@ -28,6 +28,7 @@ from sqe_chain.operations.failed import (
 from sqe_chain.operations.processing_letters import LettersMade, parked_record, place_of, process_letters
 from sqe_chain.operations.replayed_before import forget_replayed, read_replayed
 from sqe_chain.plans import inputs
+from sqe_chain.plans.own_revisions import OwnRevisions
 from sqe_chain.ports import Log, TopicInfo
 from sqe_chain.ports.log import shown_place
 from sqe_chain.protocol.committed import check_no_plans
@@ -41,6 +42,7 @@ from sqe_chain.task.failed_log import (
     read_failed_log,
     read_on,
 )
+from sqe_chain.task.revisions import OutputRevisions, label_of_letter
 from sqe_chain.task.target import RECORD_OVERHEAD
 
 _BYTES_OF_LETTER: Final = 200
@@ -99,6 +101,7 @@ class FailedLetters:
     stopped: Callable[[], bool] = lambda: False
     plans: Decider | None = None
     _made: dict[str, LettersMade] = field(default_factory=dict)
+    _revisions: OutputRevisions | None = None
 
     def list(self, known: Iterable[FailedLog] | None = None) -> Iterator[FailedRecord]:
         """All that the flow has skipped and its dead-letter topic still has, in the order of that topic. Reading disturbs nobody.
@@ -178,6 +181,9 @@ class FailedLetters:
         if self.plans is None:
             tps = inputs.partitions_of(self.log.describe(self.flow.input_topics).values())
             check_no_plans(self.flow, self.log.committed(self.flow.declared_name, tps))
+            own = OwnRevisions.read(self.flow, self.log)
+            own.check_declared()
+            self._revisions = own.for_tasks()
 
     def _discard(self, known: FailedLog, chosen: Sequence[Identity]) -> int:
         """Decide that these never count; returns for how many that holds."""
@@ -278,6 +284,10 @@ class FailedLetters:
         info = described.get(dead.topic)
         if info is None or info.topic_id != dead.topic_id:
             return f"{dead.topic!r} was created again since the flow read it"
+        if self._revisions is not None:
+            newest = label_of_letter(dead, letter.message, self._revisions.all)
+            if newest != dead.revision:
+                return f"it is superseded by revision {newest}, which has tried the input again. Discard it"
         return ""
 
     def _begin(
@@ -301,7 +311,7 @@ class FailedLetters:
         decision = Decision(self.flow.declared_name, "release", (), by=name, clock_ms=clock_ms)
         made = None
         while batch:  # bounded: each round has fewer records
-            made = process_letters(self.flow, batch, decision, described)
+            made = process_letters(self.flow, batch, decision, described, self._revisions)
             if not made.failed:
                 break
             self._note_again(batch, made.failed, tried, result)
@@ -350,7 +360,7 @@ class FailedLetters:
                 f"{len(decision.letters)} dead-letter records are gone. Expected retention to keep them. Some of them may have been "
                 "published; readers that must know count again from the inputs"
             ).at(known.topic, known.partition)
-        made = process_letters(self.flow, sorted(letters, key=place_of), decision, {})
+        made = process_letters(self.flow, sorted(letters, key=place_of), decision, {}, self._revisions)
         if made.failed or made.digest != decision.digest:
             self._refuse(known, at, made)
         return made

@@ -16,6 +16,7 @@ from sqe_chain.task.failed_log import Decision, Letter
 from sqe_chain.task.parking import ParkedRecord, Releasing
 from sqe_chain.task.reading import run_without_stages
 from sqe_chain.task.results import Job, Portion, Sections
+from sqe_chain.task.revisions import OutputRevisions
 from sqe_chain.task.states import Transition
 
 
@@ -35,7 +36,11 @@ class LettersMade:
 
 
 def process_letters(
-    flow: CompiledFlow, letters: Sequence[Letter], decision: Decision, described: Mapping[str, TopicInfo]
+    flow: CompiledFlow,
+    letters: Sequence[Letter],
+    decision: Decision,
+    described: Mapping[str, TopicInfo],
+    revisions: OutputRevisions | None = None,
 ) -> LettersMade:
     """What dead-letter records give to receivers, on lanes of their own.
 
@@ -44,6 +49,7 @@ def process_letters(
         letters: sorted by `place_of`.
         decision: names the lanes, and has the time.
         described: what topics accept; those that are absent are not checked.
+        revisions: of the flow's outputs; None: they have the first one alone.
     """
     portions = [
         Portion(
@@ -58,7 +64,7 @@ def process_letters(
         decision.clock_ms,
         topics=described,
         compacted=inputs.compacted_topics(described),
-        sections=Sections.of(Releasing((), decision.suffix)),
+        sections=Sections.of(Releasing((), decision.suffix), revisions),
     )
     # Whatever the flow's policy is: what fails again is reported, and is not kept a second time.
     with not_ending():

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from sqe_chain.chain import Link
 from sqe_chain.envelope.message import read
-from sqe_chain.envelope.revisions import is_of
+from sqe_chain.envelope.revisions import FIRST, is_of
 from sqe_chain.errors import EnvelopeError, PlanMismatch, PoisonError
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Environment
@@ -28,6 +28,7 @@ from sqe_chain.task.event_times import Taking
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.reading import Made, run_without_stages
 from sqe_chain.task.results import Job, Portion, Report, Sections
+from sqe_chain.task.revisions import OutputRevisions, label_of_letter
 from sqe_chain.task.states import Transition
 
 Infos = Mapping[str, TopicInfo]
@@ -178,7 +179,9 @@ class BegunBatches:
             if letter is None or letter.flow != flow.name:
                 continue
             read = self._read_with(*letter.coordinates)
-            if read is not None:
+            revised = self.given.find(OutputRevisions)
+            newest = FIRST if revised is None else label_of_letter(letter, message, revised.all)
+            if read is not None and letter.revision == newest:
                 yield Exclusion(
                     read.topic, read.partition, letter.offset, "dead_letter", letter.error, letter.text
                 )

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from sqe_chain.chain import ROOT_LENGTH
-from sqe_chain.envelope.revisions import FIRST, Revision, RevisionRecord
+from sqe_chain.envelope.revisions import FIRST, Revision, RevisionRecord, label
 from sqe_chain.errors import ConfigurationError, PlanMismatch, UnknownRevision
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.failed_logs import failed_logs
@@ -20,6 +20,7 @@ from sqe_chain.plans.own_revisions import OwnRevisions, declared_revision, diges
 from sqe_chain.ports import Output, TopicPartition
 from sqe_chain.protocol.committed import InputProgress
 from sqe_chain.protocol.seams import KeptInput, begin_at
+from sqe_chain.task.dead_letters import DeadLetter
 
 Inputs = Mapping[TopicPartition, InputProgress]
 
@@ -135,6 +136,17 @@ class Revising:
             return {}
         self._copy()
         return moved
+
+    def stays_skipped(self, record: DeadLetter) -> bool:
+        """Whether an input stays skipped at its offset. What comes elsewhere again is known by its lane and position."""
+        given = self.own.for_tasks()
+        source = self.env.flow.source_of[record.topic]
+        if given is None:
+            return True
+        if not record.readable:
+            return record.revision == given.newest
+        at = record.topic_id, record.partition, record.position
+        return source is not None and source.raw and record.revision == label(*at, given.all)
 
     def check_rewind(self, to: Mapping[TopicPartition, tuple[bytes, int]]) -> None:
         """Check that a rewind leaves alone what was made by the code of an older revision.

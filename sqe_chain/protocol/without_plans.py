@@ -296,7 +296,8 @@ class Republisher(FlowRun):
         for tp, known in self._inputs.items():
             if known.repeats:
                 records = self._known.by_partition.get((known.topic_id, tp[1]), ())
-                offsets[tp] = frozenset({*known.skipped, *(record.offset for record in records)})
+                own = (record.offset for record in records if self._revising.stays_skipped(record))
+                offsets[tp] = frozenset({*known.skipped, *own})
         if not offsets or not (any(offsets.values()) or self._known.identities):
             return None
         return ParkedKeys(discarded=offsets, failed=self._known.identities)

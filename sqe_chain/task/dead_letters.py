@@ -21,6 +21,11 @@ Identity = tuple[int, bytes]
 """Of an input: its lane as its reader sees it, and its position there. If nobody can read them: 0, and where it was read."""
 
 
+def identity_of(lane: int, position: bytes, revision: int) -> Identity:
+    """What an input is known by: its lane as its reader sees it, and its position; of a later revision on another lane."""
+    return lane if revision == FIRST else written_lane(lane, f"@{revision}", None), position
+
+
 def dead_letter(
     flow: CompiledFlow,
     origin: Origin,
@@ -106,10 +111,7 @@ class DeadLetter:
     def identity(self) -> Identity:
         """What it is known by, wherever it comes again. A later revision has another record of the same input."""
         if self.readable:
-            lane = int(self.lane, 16)
-            return lane if self.revision == FIRST else written_lane(
-                lane, f"@{self.revision}", None
-            ), self.position
+            return identity_of(int(self.lane, 16), self.position, self.revision)
         return 0, self.topic_id + self.partition.to_bytes(4, "big") + self.offset.to_bytes(8, "big")
 
     @property

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from sqe_chain.envelope.revisions import FIRST
 from sqe_chain.flow.context import Origin, TopicIdPartition
 from sqe_chain.ports import Headers, Message, TopicPartition
+from sqe_chain.task.dead_letters import identity_of
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.records import Records
+from sqe_chain.task.revisions import OutputRevisions
 
 
 class Parked(Exception):
@@ -180,10 +183,18 @@ class Following:
         tp: the partition.
         waiting: what waits before the batch.
         parks: the flow's policy is `park`; else only discarded records are skipped.
+        revisions: of the flow's outputs: what a revision has skipped, the next one tries again.
     """
 
-    def __init__(self, tp: TopicPartition, waiting: ParkedKeys, *, parks: bool = True) -> None:
-        self._tp, self._parks = tp, parks
+    def __init__(
+        self,
+        tp: TopicPartition,
+        waiting: ParkedKeys,
+        *,
+        parks: bool = True,
+        revisions: OutputRevisions | None = None,
+    ) -> None:
+        self._tp, self._parks, self._revisions = tp, parks, revisions
         self._first = dict(waiting.keys.get(tp, {}))
         self._offsets = waiting.offsets.get(tp, frozenset())
         self._discarded = waiting.discarded.get(tp, frozenset())
@@ -217,7 +228,8 @@ class Following:
                 self._first[key] = offset
 
     def _has_failed(self, origin: Origin) -> bool:
-        return (origin.lane, origin.position) in self._failed
+        revision = FIRST if self._revisions is None else self._revisions.label_of(origin)
+        return identity_of(origin.lane, origin.position, revision) in self._failed
 
 
 def _text(data: bytes | None) -> str | None:

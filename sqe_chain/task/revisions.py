@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+from sqe_chain.chain import Link
+from sqe_chain.envelope.carrier import find_head
 from sqe_chain.envelope.head import parse_chain
 from sqe_chain.envelope.revisions import FIRST, Revision, label
+from sqe_chain.errors import EnvelopeError
 from sqe_chain.flow.context import Origin
+from sqe_chain.ports import Message
+from sqe_chain.task.dead_letters import DeadLetter
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +43,33 @@ class OutputRevisions:
         return max((self.label(output, origin) for output in self.of), default=FIRST)
 
     @property
+    def all(self) -> tuple[Revision, ...]:
+        """Those of a flow without stages, whose outputs all have the same ones."""
+        return next(iter(self.of.values()), ())
+
+    @property
     def newest(self) -> int:
         """The newest revision of any output."""
         return max((own.number for revisions in self.of.values() for own in revisions), default=FIRST)
+
+
+def label_of_letter(dead: DeadLetter, message: Message, revisions: Sequence[Revision]) -> int:
+    """The newest revision that counts for an input which was skipped.
+
+    Args:
+        dead: what the headers of its dead-letter record hold.
+        message: that record.
+        revisions: of the flow's outputs.
+    """
+    newest = max((own.number for own in revisions), default=FIRST)
+    if not dead.readable:
+        return newest
+    root: Link | None = None
+    with suppress(EnvelopeError):
+        head = find_head(message.value(), dead.headers)
+        root = parse_chain(head.chain).root if head.chain else None
+    place = (dead.topic_id, dead.partition) if root is None else (root.topic_id, root.partition)
+    return label(*place, dead.position, revisions)
 
 
 def root_of(origin: Origin) -> tuple[bytes, int]:

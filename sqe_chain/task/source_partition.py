@@ -123,7 +123,7 @@ class SourcePartition:
         self._following: Following | None = None
         # Once a flow has released anything its plans always keep where. That alone must cost no record anything.
         if waiting is not None and (parks or waiting.skips(own)):
-            self._following = Following(own, waiting, parks=parks)
+            self._following = Following(own, waiting, parks=parks, revisions=self._revisions)
         self._end = PartitionEnd(read.topic, read.partition, portion.marks)
 
     def due(self, messages: Iterable[Sequence[Message]]) -> Iterator[Records]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from sqe_chain.errors import (
@@ -11,6 +13,8 @@ from sqe_chain.errors import (
     Superseded,
     UnknownRevision,
 )
+from sqe_chain.operations.failed import ReleaseResult
+from sqe_chain.operations.failed_letters import FailedLetters
 from sqe_chain.task.dead_letters import parse_dead_letter
 from sqe_chain.testing.faults import Crash, InjectedFault
 from tests.support.corrected import Chain, correct
@@ -224,20 +228,91 @@ def test_what_is_gone_cannot_be_read_again() -> None:
     assert chain.seams("keyed/fine") == []
 
 
-def test_a_record_that_failed_is_tried_again_by_the_next_revision_and_stays_out_of_the_one_before() -> None:
-    chain = Chain()
-
-    def failing(number: int) -> int:
-        if number in {2, 7}:
+def failing_at(*broken: int, code: Callable[[int], int] = wrong) -> Callable[[int], int]:
+    def function(number: int) -> int:
+        if number in broken:
             raise ValueError(number)
-        return wrong(number)
+        return code(number)
 
-    chain.deploy("clean", failing)
+    return function
+
+
+def skipped_inputs(chain: Chain) -> list[tuple[int, int]]:
+    """Offset and revision of each dead-letter record."""
+    parsed = map(parse_dead_letter, chain.log.records("clean.dead-letters"))
+    return [(letter.offset, letter.revision) for letter in parsed if letter is not None]
+
+
+def release(chain: Chain) -> ReleaseResult:
+    names = iter(range(100))
+    flow = chain.clean.flow
+    return FailedLetters(flow, chain.log, chain.clean.clock.now_ms, lambda: f"name-{next(names)}").release()
+
+
+def test_what_failed_is_tried_again_by_the_next_revision_and_released_under_its_own() -> None:
+    chain = Chain(partitions=1)
+    chain.deploy("clean", failing_at(2, 7))
     chain.feed(1, 2, 3, 4, 5, at_ms=1_000)
-    chain.feed(6, 7, 8, at_ms=2_000)
+    chain.feed(6, 7, 8, 9, at_ms=2_000)
     chain.run()
-    correct(chain.deploy("clean", right, 2), 2_000)
+    correct(chain.deploy("clean", failing_at(2, 9, code=right), 2), 2_000)
     chain.run()
+    assert skipped_inputs(chain) == [(1, 1), (6, 1), (8, 2)]
     assert chain.counted("good", *FAMILIES) == sorted([*map(wrong, (1, 3, 4, 5)), 60, 70, 80])
-    letters = [parse_dead_letter(record) for record in chain.log.records("clean.dead-letters")]
-    assert len(letters) == 2
+    chain.deploy("clean", right, 2)
+    released = release(chain)
+    assert (released.released, released.stuck) == (2, 1)
+    assert [reason for _, reason in released.reasons] == [
+        "it is superseded by revision 2, which has tried the input again. Discard it"
+    ]
+    names = [name.partition("/released.")[0] for name in chain.numbers("good") if "/released." in name]
+    assert names == ["clean/good", "clean/good@2"]
+    chain.run()
+    want = sorted([*map(wrong, (1, 3, 4, 5)), 20, 60, 70, 80, 90])
+    assert chain.counted("good", *FAMILIES) == want
+    assert chain.counted("fine", *FAMILIES) == want
+
+
+@pytest.mark.parametrize("to", [5, 7])
+def test_a_rewind_skips_what_its_own_revision_has_skipped(to: int) -> None:
+    chain = Chain(partitions=1)
+    chain.deploy("clean", failing_at(7))
+    chain.feed(1, 2, 3, 4, 5, at_ms=1_000)
+    chain.feed(6, 7, 8, 9, at_ms=2_000)
+    chain.run()
+    correct(chain.deploy("clean", failing_at(9, code=right), 2), 2_000)
+    chain.run()
+    chain.deploy("clean", right, 2)
+    with pytest.raises(ConfigurationError, match="Revision 2 begins at 5"):
+        chain.clean.rewind({("raw", 0): 4})
+    chain.clean.rewind({("raw", 0): to})
+    chain.run()
+    assert chain.counted("fine", *FAMILIES) == sorted([*map(wrong, range(1, 6)), 60, 70, 80])
+
+
+def test_what_failed_is_known_to_the_second_republisher_by_its_revision() -> None:
+    chain = Chain(partitions=1)
+    chain.feed(1, 2, 3, 4, 5, at_ms=1_000)
+    chain.feed(6, 7, 8, 9, at_ms=2_000)
+    chain.deploy("keyed", failing_at(2, 7))
+    chain.run()
+    correct(chain.deploy("keyed", failing_at(9, code=right), 2), 2_000)
+    chain.run()
+    chain.deploy("keyed", right, 2)
+    chain.keyed.rewind({("good", 0): 0})
+    chain.run()
+    assert chain.counted("fine", *FAMILIES) == sorted([*map(wrong, (1, 3, 4, 5)), 60, 70, 80])
+
+
+def test_a_batch_that_was_begun_after_a_correction_skips_what_its_own_revision_has_skipped() -> None:
+    for at in range(4):
+        chain = Chain(partitions=1)
+        chain.deploy("clean", failing_at(2))
+        chain.feed(1, 2, 3, at_ms=2_000)
+        chain.run()
+        correct(chain.deploy("clean", failing_at(3, code=right), 2), 2_000)
+        chain.clean.crash_at_call(at, method="publish")
+        chain.clean.run_until_crash()
+        chain.run()
+        assert skipped_inputs(chain) == [(1, 1), (2, 2)]
+        assert chain.counted("fine", *FAMILIES) == [10, 20], at
