@@ -160,7 +160,7 @@ def rebuild_windows(point: Point, _: Path) -> None:
 # ---------------------------------------------------------------------- flows that come, change, move and go
 
 
-@KILLED.enter("first start", 15)
+@KILLED.enter("first start", 14)
 def start_first(point: Point, _: Path) -> None:
     found = rehearsal_of(declared(two_stages))
     feed_words(found)
