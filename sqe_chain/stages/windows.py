@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from itertools import chain
 from typing import Any, Generic
 
 from sqe_chain._proto.window_result_pb2 import WindowResult
@@ -323,11 +324,11 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         for row in rows:
             self._expiring.all_at(row)  # reading a row reminds of what is due in it
         self._do_due()
-        ends_ms = [
-            self._windower.closes_ms(window.span) for row in rows for window in self._expiring.all_at(row)
-        ]
-        if early and ends_ms:
-            self.advance(max(ends_ms))
+        if early:
+            windows = chain.from_iterable(map(self._expiring.all_at, rows))
+            self.advance(
+                max((self._windower.closes_ms(window.span) for window in windows), default=latest_ms)
+            )
 
     def finish(self, now_ms: int) -> None:
         stream_time_ms = self._timetable.time.now_ms

@@ -523,7 +523,8 @@ def give_times(
         if len(times) > 1 and stage is not None:
             failed(number, _several(stage, records.inputs.count(number), times))
             continue
-        if source.index in flow.own_times and (head := records.head(number)) is not None:
+        head = records.head(number) if source.index in flow.own_times else None
+        if head is not None and head.chain:
             times.add(head.timestamp_ms)
         records.give_time(number, min(times))
 

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.lab.event_time_worlds.drawing import TRAITS, draw
+from tests.lab.event_time_worlds.exploded import EXPLODED, judge_exploded
 from tests.lab.event_time_worlds.judging import judge
 from tests.lab.event_time_worlds.running import Wrong
 from tests.lab.event_time_worlds.shrinking import shrunk
@@ -74,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def verdict(world: World) -> str:
     """What is wrong with a world; empty if nothing is."""
     try:
-        judge(world)
+        (judge_exploded if world.exploded else judge)(world)
     except Wrong as error:
         return str(error)
     except Exception as error:  # noqa: BLE001 - whatever a service raises is wrong
@@ -89,7 +90,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--worlds", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--kinds", default=",".join(KINDS), help="what readers may do")
+    parser.add_argument("--kinds", default=",".join((*KINDS, *EXPLODED)), help="what readers may do")
     parser.add_argument("--without", default="", help=f"traits that no world has: {', '.join(TRAITS)}")
     parser.add_argument("--world", default="", help="run this one: a line of JSON")
     parser.add_argument("--shrink", type=int, default=1, help="wrong worlds to make small, one of each kind")

@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from tests.lab.event_time_worlds.exploded import EXPLODED, exploded
 from tests.lab.event_time_worlds.world import BEAT, JOINS, KINDS, UNIT_MS, Fact, Hop, Reader, Way, World
 from tests.lab.reference.event_times import spread
 
@@ -44,6 +45,15 @@ def draw(seed: int, *, kinds: tuple[str, ...] = KINDS, without: frozenset[str] =
     """
     rng = random.Random(seed)
     kind = rng.choice(kinds)
+    if kind in EXPLODED:
+        return exploded(
+            rng,
+            draw(
+                seed,
+                kinds=(kind.removeprefix("exploded-"),),
+                without=without | {"pause", "heartbeats", "new partitions"},
+            ),
+        )
     has = {one: rng.random() < share and one not in without for one, share in TRAITS.items()}
     two = kind in JOINS or has["two ways"]
     ways = tuple(_way(rng, first=not at) for at in range(1 + two))

@@ -32,7 +32,7 @@ def judge(world: World) -> None:
         run.run()
         for republisher in run.republishers:
             for output in republisher.flow.compile().outputs:
-                _received(run.log, output.topic)
+                received_of(run.log, output.topic)
         deliveries = list(first_deliveries(run))
         for number, service in enumerate(run.readers):
             expected = _reference(world, number, service, deliveries)
@@ -89,14 +89,7 @@ def first_deliveries(run: Run) -> Iterator[Delivery]:
 
 
 def _compare(world: World, service: Rehearsal, expected: Reference, who: str) -> None:
-    dropped = [
-        (name, count)
-        for event in service.script.events
-        if event.name == "filtered"
-        for name, count in dict[str, int](event.fields()["counts"]).items()  # type: ignore[call-overload]
-        if name.endswith(_LOST)
-    ]
-    if dropped:
+    if dropped := dropped_by(service):
         raise Wrong(f"dropped: {who} has dropped {dropped}")
     if world.kind not in JOINS:
         states = _states(world, service)
@@ -116,6 +109,17 @@ def _compare(world: World, service: Rehearsal, expected: Reference, who: str) ->
             raise Wrong(f"{kind}: of {who}, state partition {place[0]}: found {found}, expected {values}")
 
 
+def dropped_by(service: Rehearsal) -> list[tuple[str, int]]:
+    """What a service has dropped, and must not."""
+    return [
+        (name, count)
+        for event in service.script.events
+        if event.name == "filtered"
+        for name, count in dict[str, int](event.fields()["counts"]).items()  # type: ignore[call-overload]
+        if name.endswith(_LOST)
+    ]
+
+
 def _states(world: World, service: Rehearsal) -> dict[tuple[Any, ...], Any]:
     if world.kind in WINDOWED:
         return {(window.key.decode(), *window.span): window.state["ns"] for window in service.windows(STAGE)}
@@ -128,14 +132,14 @@ def _published(service: Rehearsal, parts: int) -> dict[tuple[int, int], list[Any
     found: dict[tuple[int, int], list[Any]] = {
         (of, to): [] for of in range(parts) for to in range(OUTPUT_PARTITIONS)
     }
-    for message in _received(service.log, f"{service.flow.name}.out"):
+    for message in received_of(service.log, f"{service.flow.name}.out"):
         envelope = read(message.value(), headers=message.headers())
         of = spread((envelope.key or b"").decode(), parts)
         found[of, message.partition()] += envelope.payloads_as(dict)
     return found
 
 
-def _received(log: MemoryLog, topic: str) -> list[Message]:
+def received_of(log: MemoryLog, topic: str) -> list[Message]:
     """What a reader with a replay filter gets of a topic; what it ignores has the content of what it gets."""
     try:
         return list(received(topic, log.describe([topic])[topic].topic_id, log.records(topic)))

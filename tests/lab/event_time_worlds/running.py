@@ -17,7 +17,7 @@ from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.testing import Crash, Rehearsal
 from sqe_chain.testing.clock import SteppingClock
 from tests.lab.event_time_worlds.flows import reader, republisher
-from tests.lab.event_time_worlds.world import BEGIN_MS, Fact, World
+from tests.lab.event_time_worlds.world import BEGIN_MS, Fact, Hop, World
 
 _numbers = itertools.count()
 _REST: Final = 4
@@ -78,7 +78,7 @@ class Run:
         self.zombies: dict[int, list[Any]] = {}
         self.log.between = self._append_between
         self.republishers = [
-            self._service(republisher(*where), hop.max_records)
+            self._service(self._hop_flow(*where), hop.max_records)
             for way, one in enumerate(world.ways)
             for where, hop in _hops(way, one.hops)
         ]
@@ -86,15 +86,23 @@ class Run:
             self.log.create_topic(f"root{way}", one.partitions)
         self.readers = [
             self._service(
-                reader(
-                    f"reader{number}", world.kind, self.sources(), one.state_partitions, beats=world.beats
-                ),
+                self._reader_flow(f"reader{number}", one.state_partitions),
                 one.max_records,
                 max_bytes=one.max_bytes,
                 in_place=one.in_place,
             )
             for number, one in enumerate(world.readers)
         ]
+
+    def _hop_flow(self, name: str, source: str, target: str, raw: bool, hop: Hop) -> Flow:
+        return republisher(name, source, target, raw, hop)
+
+    def _reader_flow(self, name: str, state_partitions: int) -> Flow:
+        return reader(name, self.world.kind, self.sources(), state_partitions, beats=self.world.beats)
+
+    def _value(self, number: int, fact: Fact, at_ms: int) -> dict[str, object]:
+        del at_ms
+        return {"k": fact.key, "n": number}
 
     def sources(self) -> tuple[tuple[str, bool], ...]:
         """The topics that readers read, and whether each is a root."""
@@ -184,7 +192,7 @@ class Run:
         )
         at_ms = max(self.last_ms.get((fact.way, partition), begun_ms), self.clock.now - fact.age_ms)
         self.last_ms[fact.way, partition] = self.times_ms[number] = at_ms
-        value = json.dumps({"k": fact.key, "n": number}).encode()
+        value = json.dumps(self._value(number, fact, at_ms)).encode()
         self.log.append(topic, partition, value, fact.key.encode(), None, at_ms)
 
     def _append_between(self) -> None:

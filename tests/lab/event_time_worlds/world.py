@@ -55,6 +55,7 @@ class Fact(msgspec.Struct, frozen=True, array_like=True):
         key: its key.
         gap_ms: time that passes before it is appended.
         age_ms: how long after its event time it is appended.
+        rows: key and distance in time of each row of an upload; empty: it is no upload.
     """
 
     way: int
@@ -62,6 +63,7 @@ class Fact(msgspec.Struct, frozen=True, array_like=True):
     key: str
     gap_ms: int
     age_ms: int
+    rows: tuple[tuple[str, int], ...] = ()
 
 
 class Reader(msgspec.Struct, frozen=True, array_like=True):
@@ -93,6 +95,9 @@ class World(msgspec.Struct, frozen=True, array_like=True):
         by_clock: how it ends: time passes until nothing waits; otherwise services run as with `--once`.
         close: whether windows are closed in the end.
         beats: whether facts of the key `BEAT` are heartbeats.
+        exploded: facts are uploads; see `exploded.ORDERS`. Empty: they are not.
+        separate: republishers write an envelope for each row.
+        named: readers name the times of rows at their sources, too.
     """
 
     kind: str
@@ -104,6 +109,9 @@ class World(msgspec.Struct, frozen=True, array_like=True):
     by_clock: bool
     close: bool
     beats: bool = False
+    exploded: str = ""
+    separate: bool = False
+    named: bool = False
 
     def text(self) -> str:
         """The world as one line of JSON."""

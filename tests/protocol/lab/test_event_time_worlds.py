@@ -9,6 +9,7 @@ import pytest
 
 from tests.lab.event_time_worlds.__main__ import verdict
 from tests.lab.event_time_worlds.drawing import draw
+from tests.lab.event_time_worlds.exploded import EXPLODED
 from tests.lab.event_time_worlds.shrinking import shrunk
 from tests.lab.event_time_worlds.world import Fact, Hop, Reader, Way, World
 from tests.lab.reference.event_times import Delivery, Reference
@@ -21,6 +22,16 @@ PAUSE_MS = 40 * 24 * 3_600_000
 def test_worlds_give_what_their_facts_give(share: int) -> None:
     for seed in range(share * WORLDS, (share + 1) * WORLDS):
         world = draw(seed)
+        difference = verdict(world)
+        assert not difference, (
+            f"seed {seed}: {difference}\npython -m tests.lab.event_time_worlds --world '{world.text()}'"
+        )
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_worlds_of_uploads_give_what_their_rows_give(share: int) -> None:
+    for seed in range(share * WORLDS // 2, (share + 1) * WORLDS // 2):
+        world = draw(seed, kinds=EXPLODED)
         difference = verdict(world)
         assert not difference, (
             f"seed {seed}: {difference}\npython -m tests.lab.event_time_worlds --world '{world.text()}'"

@@ -159,6 +159,39 @@ def test_a_value_of_several_times_is_refused_only_where_a_stage_takes_it_at_one(
     assert "Give the stage time=" in text
 
 
+@pytest.mark.parametrize("through", ["windows", "filter"])
+def test_what_windows_give_has_one_time_again_and_what_a_filter_passes_has_not(through: str) -> None:
+    exploding = Flow("explode")
+    rows = exploding.source("uploads", dict, raw=True, timestamp=earliest).flat_map(rows_of)
+    rows.to("readings", partitions=1, key=lambda row: row["robot"])
+    flow = Flow("hourly", poison="dead_letter")
+    read = flow.source("readings", dict, timestamp=lambda row: row["at"])
+    if through == "windows":
+        first: Any = read.windowed("first", Tumbling(HOUR_MS), time="at", rows=count())
+    else:
+        first = read.deduplicate_by_key("first", 1, time="at")
+    first.key_by(lambda _: "all").windowed("second", Tumbling(HOUR_MS), rows=count(), retention_ms=1)
+    upstream = Rehearsal(exploding)
+    rehearsal = Rehearsal(flow, log=upstream.log)
+    example("uploads", upstream)
+    upstream.run_until_caught_up()
+    rehearsal.run_until_caught_up()
+    letters = rehearsal.log.records("hourly.dead-letters")
+    assert len(letters) == (through == "filter")
+
+
+@pytest.mark.parametrize("policy", ["hold", "drop"])
+def test_a_guard_may_drop_rows_that_are_far_ahead_of_their_upload(policy: Any) -> None:
+    flow = Flow("hourly", state_partitions=1)
+    rows = flow.source("uploads", dict, raw=True, timestamp=earliest).flat_map(rows_of)
+    counting(flow, rows, guard=JumpGuard(2 * HOUR_MS, policy=policy))
+    rehearsal = Rehearsal(flow)
+    example("uploads", rehearsal)
+    rehearsal.run_until_caught_up()
+    far = {("B", 12)} if policy == "drop" else set[tuple[str, int]]()
+    assert hours(rehearsal) == {key: number for key, number in WANTED.items() if key not in far}
+
+
 # ------------------------------------------------------------------ every kind, in drawn worlds
 
 
@@ -173,7 +206,7 @@ class Drawn:
             base_ms += rng.choice((0, 1, HOUR_MS // 3, HOUR_MS, 5 * HOUR_MS))
             times = [base_ms + rng.randrange(span_ms + 1) // 60_000 * 60_000 for _ in range(rng.randrange(6))]
             if times and not by_record:
-                times[0] = base_ms
+                times[rng.randrange(len(times))] = base_ms
             rows = [
                 {"robot": rng.choice("ABC"), "at": at_ms, "n": 100 * number + index}
                 for index, at_ms in enumerate(times)
