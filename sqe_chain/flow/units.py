@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import marshal
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, groupby
 from struct import Struct
 from typing import Any, overload
 
@@ -111,6 +111,27 @@ class UnitRun(Sequence[Unit]):
         origin: Origin = self.sources[index].origin(self.numbers[index])
         return origin
 
+    def by_source(self, least: int) -> Iterator[UnitRun]:
+        """The units in runs of one source each, in their order; as one run where these would be shorter than this, on average."""
+        ends = [len(list(same)) for _, same in groupby(map(id, self.sources))]
+        begin = 0
+        for count in ends if len(ends) * least <= len(self) else [len(self)]:
+            yield self[begin : begin + count] if count < len(self) else self
+            begin += count
+
+    def spots(self) -> list[tuple[int, bytes]]:
+        """Lane and position of each unit; the position ends with its path."""
+        own: dict[int, list[int]] = {}
+        for index, source in enumerate(map(id, self.sources)):
+            own.setdefault(source, []).append(index)
+        found: list[tuple[int, bytes]] = [(0, b"")] * len(self)
+        for indexes in own.values():
+            source = self.sources[indexes[0]]
+            places = source.places_of([self.numbers[index] for index in indexes])
+            for index, (lane, position) in zip(indexes, places, strict=True):
+                found[index] = lane, position + self.paths[index]
+        return found
+
     def __len__(self) -> int:
         return len(self.keys)
 
@@ -138,3 +159,8 @@ class _Listed:
 
     def __init__(self, origins: Sequence[Origin]) -> None:
         self.origin = origins.__getitem__
+
+    def places_of(self, numbers: Sequence[int]) -> list[tuple[int, bytes]]:
+        """Lane and position of each."""
+        origins = map(self.origin, numbers)
+        return [(origin.lane, origin.position) for origin in origins]

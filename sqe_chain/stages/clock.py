@@ -245,6 +245,11 @@ class StreamTime:
         return believed
 
     @property
+    def quiet_until_ms(self) -> int:
+        """The first event time that `observe` might not believe, now, or that reaches a held record."""
+        return min(self.believed_until_ms, self._next_ms)
+
+    @property
     def believed_until_ms(self) -> int:
         """The first event time that `observe` might not believe, now."""
         if self._guard is None or self.now_ms is None:

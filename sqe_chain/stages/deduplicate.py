@@ -16,22 +16,28 @@ merged topics, and siblings that a flat-map made of one input.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from itertools import starmap
+from typing import Any, Final, Literal, NamedTuple
 
 from sqe_chain._proto.windows_pb2 import SightingsRow
 from sqe_chain.flow.declaration import check_choice, check_duration
 from sqe_chain.flow.functions import DeclaredFunction
-from sqe_chain.flow.stage_kind import STANDARD, StageTraits
+from sqe_chain.flow.stage_kind import STANDARD, StageTask, StageTraits, StageWork
 from sqe_chain.flow.table import RowTable
+from sqe_chain.flow.units import Unit, UnitRun, unpack_key_and_id
 from sqe_chain.stages.clock import Held, JumpGuard, bucket_length
-from sqe_chain.stages.identity import Identity, by_key, by_key_and
+from sqe_chain.stages.identity import Identity, by_key, by_key_and, row_named, rows_by_key_and
 from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict, dropped
-from sqe_chain.stages.record_work import FORWARDING, RecordFunctions, id_of
+from sqe_chain.stages.record_work import FORWARDING, RecordFunctions, RunWork, id_of, moves_in
 from sqe_chain.stages.timed_stage import RememberingStage, RuleKind
+from sqe_chain.stages.user_code import RunError
 
 _DEFAULT_GUARD: Final = JumpGuard()
 
+WORTHWHILE: Final = 50
+"""Records of one block that are decided about together, if there are as many; with fewer, all are, in whatever blocks they came."""
 MAX_SIGHTINGS: Final = 4
 """Of one id, where some are too far ahead (`JumpGuard`). Of others, inputs that have rows of several times may bring any number."""
 
@@ -53,6 +59,26 @@ class _Forwarded:
     offset: int = -1
     noted_ms: int | None = None
     listed_ms: int | None = None
+
+
+class Sightings(NamedTuple):
+    """Records side by side.
+
+    Attributes:
+        rows: what remembers the id of each; None: it has none.
+        times_ms: their event times.
+        moves_ms: what they move stream time to; see `moves_in`.
+        placed: they have places in the order of times.
+        spots: their lanes and positions.
+        opened: row -> what is remembered there. It has all of these rows.
+    """
+
+    rows: Sequence[bytes | None]
+    times_ms: Sequence[int]
+    moves_ms: Sequence[int]
+    placed: bool
+    spots: Sequence[Spot]
+    opened: dict[bytes, list[_Forwarded]]
 
 
 class Deduplicate(RememberingStage[_Forwarded]):
@@ -141,16 +167,68 @@ class Deduplicate(RememberingStage[_Forwarded]):
         late = self._lateness(record, self._interval_ms)
         if late is not None and self._late == "drop":
             return late
-        alive = self._expiring.at(row)
-        for sighting in alive:
-            if abs(sighting.timestamp_ms - record.timestamp_ms) <= self._interval_ms:
-                return FORWARD if self._is_same(record, sighting) else self._duplicate(record, sighting)
+        alive, near = self._alive_and_near(self._expiring.all_at(row), record.timestamp_ms, now_ms)
+        if near:
+            return FORWARD if self._is_same(record, near[0]) else self._duplicate(record, near[0])
         if late is None:
             sighting = _Forwarded(record.timestamp_ms, record.spot, noted_ms=None if believed else now_ms)
             if self._by_offset:
                 sighting.offset = record.offset
             self._expiring.replace(row, [*_with_room(alive), sighting])
         return FORWARD
+
+    def accept_run(self, run: Sightings, begin: int, *, count_repeats: bool) -> tuple[int, list[int], int]:
+        """Decide on records as `accept` does, from an index on, for as long as nothing but their ids has to be looked at.
+
+        It costs a small part of `accept`. Not with `compat`, nor where a record has a time of its own.
+
+        Args:
+            run: the records.
+            begin: the index of the first.
+            count_repeats: duplicates are only counted; else it ends before one, whose verdict `accept` gives.
+
+        Returns:
+            The index of the first record that needs `accept`, the number of records if none does; the indexes of those that are
+            forwarded; and how many are duplicates.
+        """
+        forwarded: list[int] = []
+        changed: list[bytes] = []
+        repeats, index = 0, begin
+        time, interval_ms = self._timetable.time, self._interval_ms
+        now_ms, limit_ms, opened = time.now_ms, time.quiet_until_ms, run.opened
+        if now_ms is None:
+            return begin, forwarded, 0
+        for index in range(begin, len(run.rows)):
+            row, at_ms, to_ms = run.rows[index], run.times_ms[index], run.moves_ms[index]
+            if to_ms >= limit_ms:
+                break
+            now_ms = max(now_ms, to_ms)
+            if row is None:
+                forwarded.append(index)
+                continue
+            if at_ms < now_ms - interval_ms:
+                break
+            alive = near = opened[row]
+            if alive:
+                alive, near = self._alive_and_near(alive, at_ms, now_ms)
+            if not near:
+                opened[row] = [*_with_room(alive), _Forwarded(at_ms, run.spots[index])]
+                changed.append(row)
+            elif not self._is_at(near[0], run.spots[index]):
+                if not count_repeats:
+                    break
+                repeats += 1
+                continue
+            forwarded.append(index)
+        else:
+            index += 1
+        self._expiring.changed(changed)
+        self._timetable.observe_run(index - begin, now_ms, placed=run.placed)
+        return index, forwarded, repeats
+
+    def opened(self, rows: Iterable[bytes]) -> dict[bytes, list[_Forwarded]]:
+        """What is remembered of rows, for `accept_run`."""
+        return self._expiring.opened(rows)
 
     def advance(self, to_ms: int) -> None:
         super().advance(to_ms)
@@ -169,7 +247,18 @@ class Deduplicate(RememberingStage[_Forwarded]):
     def _is_same(self, record: Record, sighting: _Forwarded) -> bool:
         if self._by_offset:
             return record.offset >= 0 and record.offset == sighting.offset
-        return record.spot != NOWHERE and record.spot == sighting.spot
+        return self._is_at(sighting, record.spot)
+
+    @staticmethod
+    def _is_at(sighting: _Forwarded, spot: Spot) -> bool:
+        return spot == sighting.spot and spot != NOWHERE
+
+    def _alive_and_near(
+        self, sightings: list[_Forwarded], at_ms: int, now_ms: int
+    ) -> tuple[list[_Forwarded], list[_Forwarded]]:
+        """Those that have not expired; and of these the ones within the interval of a moment."""
+        alive = [each for each in sightings if self._end_of(each) > now_ms]
+        return alive, [each for each in alive if abs(each.timestamp_ms - at_ms) <= self._interval_ms]
 
     def _duplicate(self, record: Record, sighting: _Forwarded) -> Verdict:
         near = f"is within {self._interval_ms} ms of {sighting.timestamp_ms} ms"
@@ -246,7 +335,86 @@ class DeduplicateKind(RuleKind[Deduplicate]):
             own_times=self.own_times,
         )
 
+    @property
+    def by_columns(self) -> bool:
+        """Whether nothing but the ids of values has to be looked at, as a rule."""
+        plain = not any(function.takes_context for function in self.functions)
+        return plain and self.compat is None and self.time is None
+
+    def start(self, task: StageTask) -> StageWork:
+        return DeduplicateWork(self, task)
+
     def settings(self, functions: RecordFunctions, clock_ms: int | None) -> dict[str, Any]:
         settings = super().settings(functions, clock_ms)
         by_id, id_in = settings.pop("by_id"), settings.pop("id")
         return {**settings, "identity": id_of if by_id else by_key_and(id_in) if id_in else by_key}
+
+
+class DeduplicateWork(RunWork):
+    """The work of `deduplicate`: record by record, or in runs where nothing is taken back."""
+
+    def __init__(self, kind: DeduplicateKind, task: StageTask) -> None:
+        super().__init__(kind, task)
+        self._declared = kind
+        self._in_runs = kind.by_columns and not task.reversible
+
+    def apply(self, units: Sequence[Unit]) -> None:
+        run = UnitRun.of(units)
+        for part in run.by_source(WORTHWHILE) if self._in_runs else (run,):
+            known = self._known(part)
+            if known is None:
+                super().apply(part)
+            else:
+                self._apply_run(part, *known)
+
+    def _known(self, run: UnitRun) -> tuple[list[bytes | None], list[bytes | None]] | None:
+        """Their keys, and their rows; None where one has to be looked at by itself."""
+        kind, keys = self._declared, run.keys
+        if not self._in_runs or type(None) in set(map(type, run.values)):  # a heartbeat
+            return None
+        try:
+            if kind.by_id:
+                keys, ids = map(list, zip(*map(unpack_key_and_id, keys), strict=True))
+                return keys, [None if each is None else row_named(each) for each in ids]
+            if kind.id is None:
+                return keys, [None if key is None else row_named(key) for key in keys]
+            identity = kind.id.function
+            return keys, rows_by_key_and(
+                keys,
+                [
+                    None if key is None else identity(value)
+                    for key, value in zip(keys, run.values, strict=True)
+                ],
+            )
+        except Exception:  # noqa: BLE001 - user code may raise anything; record by record the first one to fail is found
+            return None
+
+    def _apply_run(self, run: UnitRun, keys: list[bytes | None], rows: list[bytes | None]) -> None:
+        task, stage, index = self._task, self._stage, 0
+        wanted = list(dict.fromkeys(row for row in rows if row is not None))
+        task.table.load(wanted)
+        moves_ms, placed = moves_in(run)
+        sightings = Sightings(
+            rows, run.times_ms, moves_ms, placed, list(starmap(Spot, run.spots())), stage.opened(wanted)
+        )
+        if task.applies is not None:
+            task.applies(run)
+        while index < len(run):  # each turn takes one unit at least
+            index, forwarded, repeats = stage.accept_run(sightings, index, count_repeats=task.drop is None)
+            if repeats:
+                task.counts[task.name, str(Reason.DUPLICATE)] += repeats
+            self._forward(run, keys, forwarded)
+            if index < len(run):
+                super().apply((run[index],))
+                index += 1
+
+    def _forward(self, run: UnitRun, keys: list[bytes | None], forwarded: list[int]) -> None:
+        emit: Any = self._task.emit
+        if emit is None:
+            return
+        values, paths, numbered, index = run.values, run.paths, self._task.applies is not None, 0
+        try:
+            for index in forwarded:
+                emit(values[index], keys[index], paths[index], index if numbered else run.origin(index))
+        except Exception as error:  # noqa: BLE001 - user code may raise anything
+            self._stop(run, index, RunError(error, index))

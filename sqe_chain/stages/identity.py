@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from typing import Final
@@ -52,10 +52,32 @@ def row_of(identity: Identity, record: Record) -> bytes | None:
         Exception: whatever `identity` raises.
     """
     id_of_record = identity(record)
-    if id_of_record is None:
-        return None
-    name = _bytes(id_of_record)
+    return None if id_of_record is None else row_named(_bytes(id_of_record))
+
+
+def row_named(name: bytes) -> bytes:
+    """Name of the row that remembers an id."""
     return SHORT + name if len(name) <= _LONGEST_SHORT else LONG + sha256(name).digest()
+
+
+def rows_by_key_and(keys: Sequence[bytes | None], ids: Sequence[object]) -> list[bytes | None]:
+    r"""The rows of records by `by_key_and`, side by side.
+
+    Args:
+        keys: their keys.
+        ids: what gives an id has given for each.
+
+    Raises:
+        PoisonError: an id is neither bytes nor str.
+
+    >>> rows_by_key_and([b"robot", b"robot", None], ["7", None, "7"])
+    [b'e\x00\x00\x00\x05robot7', None, None]
+    """
+    begins = {key: len(key).to_bytes(4, "big") + key for key in set(keys) if key is not None}
+    return [
+        None if id_of_record is None or key is None else row_named(begins[key] + _bytes(id_of_record))
+        for key, id_of_record in zip(keys, ids, strict=True)
+    ]
 
 
 def rows_of(row_of_record: Callable[[Record], bytes | None], records: Iterable[Record]) -> list[bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from sqe_chain.flow.stored import unreadable
@@ -56,9 +56,17 @@ class LiveRows(Generic[Content]):
         self._live[row] = content
         self._changed.add(row)
 
-    def changed(self, row: bytes) -> None:
-        """Mark the live object of a row as changed."""
-        self._changed.add(row)
+    def changed(self, *rows: bytes) -> None:
+        """Mark the live objects of rows as changed."""
+        self._changed.update(rows)
+
+    def opened(self, rows: Iterable[bytes]) -> dict[bytes, Content]:
+        """The live objects of rows, those of these among them. Whoever puts another one there marks its row with `changed`."""
+        live = self._live
+        for row in rows:
+            if row not in live:
+                self[row]
+        return live
 
     def all_changed(self) -> frozenset[bytes]:
         """The rows that were changed since the last `write`."""

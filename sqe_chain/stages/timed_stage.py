@@ -252,6 +252,14 @@ class ExpiringRows(Generic[Item]):
         """Replace the items of a row, or mark those it has as changed."""
         self._rows[row] = items
 
+    def opened(self, rows: Iterable[bytes]) -> dict[bytes, list[Item]]:
+        """The items of rows, of these and others; see `LiveRows.opened`. Mark those that get other ones with `changed`."""
+        return self._rows.opened(rows)
+
+    def changed(self, rows: Iterable[bytes]) -> None:
+        """Mark rows as changed."""
+        self._rows.changed(*rows)
+
     def finish(self, due: Iterable[bytes]) -> None:
         """Purge and write rows that changed and rows that are due; list what is new.
 
@@ -262,8 +270,7 @@ class ExpiringRows(Generic[Item]):
         rows = self._rows.all_changed().union(due)
         if now_ms is not None:
             self._table.load(rows)  # rows that are only due may not have been read in this batch
-            for row in rows:
-                self._purge(row, now_ms)
+            self._purge(rows, now_ms)
         self._rows.write()
 
     def _remind(self, row: bytes, items: list[Item]) -> None:
@@ -272,13 +279,20 @@ class ExpiringRows(Generic[Item]):
             if end_ms != item.listed_ms:
                 self._timetable.remind(row, end_ms)
 
-    def _purge(self, row: bytes, now_ms: int) -> None:
-        kept = self.at(row)
-        for item in kept:
-            if item.listed_ms is None or item.listed_ms <= now_ms:
-                item.listed_ms = self._end_of(item)
-                self._timetable.file(row, item.listed_ms)
-        self._rows[row] = kept
+    def _purge(self, rows: Iterable[bytes], now_ms: int) -> None:
+        opened, end_of = self._rows.opened(rows), self._end_of
+        for row in rows:
+            kept: list[Item] = []
+            for item in opened[row]:
+                end_ms = end_of(item)
+                if end_ms <= now_ms:
+                    continue
+                kept.append(item)
+                if item.listed_ms is None or item.listed_ms <= now_ms:
+                    item.listed_ms = end_ms
+                    self._timetable.file(row, end_ms)
+            opened[row] = kept
+        self.changed(rows)
 
 
 class RememberingStage(TimedStage, Generic[Item]):

@@ -297,6 +297,8 @@ class Level:
         """From now on a stage names, by their numbers, units of this run as inputs."""
         # Before `_run` changes: what is not taken yet names units of the run before by their numbers.
         self._leave()
+        if self._collector.made:
+            self._gather(run.origin(0))
         given = self._collector.made_of
         given[:] = map(self._origin, given)
         self._run = run

@@ -172,6 +172,15 @@ class Records:
             self.origin(number).timestamp_ms if number in closely else times_ms[number] for number in numbers
         ]
 
+    def places_of(self, numbers: Sequence[int]) -> list[tuple[int, bytes]]:
+        """Lane and position of some records."""
+        if self.block is None or not self.closely.isdisjoint(numbers):
+            origins = map(self.origin, numbers)
+            return [(origin.lane, origin.position) for origin in origins]
+        at = self.block.indexes(numbers)
+        lanes = map(self._read_lane, self.block.lanes[at].tolist())
+        return list(zip(lanes, self.block.positions(at), strict=True))
+
     def take_run(self, begin: int, end: int, payloads: Sequence[bytes], keys: Sequence[bytes | None]) -> None:
         """Take a run of ordinary records."""
         self.inputs += range(begin, end)

@@ -251,6 +251,11 @@ class ShuffledInputs:
             origin = self._origins[number] = Origin.unpack(topic, partition, offset, carried)
         return origin
 
+    def places_of(self, numbers: Sequence[int]) -> list[tuple[int, bytes]]:
+        """See `Records.places_of`."""
+        origins = map(self.origin, numbers)
+        return [(origin.lane, origin.position) for origin in origins]
+
     def inputs_of(self, numbers: Sequence[int]) -> Given:
         """See `Records.inputs_of`."""
         return [(0, len(numbers), *Inputs.numbered(numbers, self.origin))]
@@ -294,6 +299,10 @@ class DueInputs:
     def origin(self, number: int) -> Origin:
         """One of them."""
         return self._inputs.origin(number).due(self._cause)
+
+    def places_of(self, numbers: Sequence[int]) -> list[tuple[int, bytes]]:
+        """See `Records.places_of`."""
+        return self._inputs.places_of(numbers)
 
     def inputs_of(self, numbers: Sequence[int]) -> Given:
         """See `Records.inputs_of`."""

@@ -9,3 +9,4 @@ import pytest
 def _short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sqe_chain.task.records.WORTHWHILE", 2)
     monkeypatch.setattr("sqe_chain.task.records.WORTHWHILE_RUN", 2)
+    monkeypatch.setattr("sqe_chain.stages.deduplicate.WORTHWHILE", 2)
