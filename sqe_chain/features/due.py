@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self
 
 from sqe_chain.features.decision import BatchDecision
 from sqe_chain.features.event_times import EventTime, frontier_after, gated_times
-from sqe_chain.features.lanes import Lanes
+from sqe_chain.features.lanes import UPGRADED, Lanes
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.plan import Plan, Section
 from sqe_chain.task.event_times import latest_of
@@ -124,7 +124,7 @@ def lanes_after_upgrade(flow: CompiledFlow, last: Plan) -> Lanes | None:
     """Since when results go out under moments, if inputs have caused them before; None: they did not. Pure."""
     if not flow.falling or not flow.outputs or goes_by_moments(last):
         return None
-    return Lanes.of(last).moved(last.next_offsets(), EventTime.of(last).frontier)
+    return Lanes.of(last).moved(last.next_offsets(), EventTime.of(last).frontier, {UPGRADED: 1})
 
 
 def _moments(flow: CompiledFlow, last: Plan, decision: BatchDecision) -> Moments:
@@ -132,4 +132,4 @@ def _moments(flow: CompiledFlow, last: Plan, decision: BatchDecision) -> Moments
     due = DueMoments.of(last).due
     if not goes_by_moments(last):
         due = {(stage, part): _ANY_MS for stage in flow.falling for part in range(flow.state_partitions)}
-    return Moments(begun and begun.reached_ms, until and until.reached_ms, due)
+    return Moments(begun and begun.reached_ms, until and until.reached_ms, begun and begun.at_ms - 1, due)

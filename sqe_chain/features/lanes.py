@@ -3,15 +3,17 @@
 Readers recognise replays by lane and position. Outputs move to other lanes when the number of state partitions or the stage before
 an output changes. Then nothing that was published before may be published again: readers would count it twice.
 
-So it is with late inputs. A window's result is published under the input that closed the window. Taken again, a late input is no
-longer late: it comes earlier, and may close a window that another one has closed.
+So it is with late inputs. Taken again, a late input is no longer late: it comes earlier. Windows then count it that were closed
+before, under the same lanes and positions, so readers would keep the old results. What other stages make of it, such as pairs and
+what timers give, may even have other positions.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, Self
 
 from sqe_chain.errors import PlanMismatch
 from sqe_chain.features.decision import BatchDecision
@@ -25,8 +27,18 @@ from sqe_chain.plans.plan import Plan, Section
 from sqe_chain.ports import TopicPartition
 from sqe_chain.task.event_times import Frontier, furthest
 from sqe_chain.task.results import Report
+from sqe_chain.task.roots import MISSED
 
 Offsets = Mapping[TopicPartition, int]
+MOVED, UPGRADED, LATE = "moved", "upgraded", "late"
+"""What would differ; see `Lanes.why`."""
+_WINDOWS: Final = "windows/"
+_WHY: Final = {
+    LATE: "inputs came late by event time, so what stages make of them would differ",
+    MOVED: "state partitions, or stages before outputs, have changed, so outputs were on other lanes",
+    UPGRADED: "an older version has published results of windows, joins and timers on other lanes",
+}
+_MISSED: Final = "{} late records have missed windows of stage {!r}, and would count in them now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +48,13 @@ class Lanes(Section):
     Attributes:
         since: the outputs of earlier inputs of a partition may be on other lanes; None: nothing is noted.
         frontier: up to where these inputs were taken, in the order of times; None: not known, or they do not go by time.
+        why: what would differ if they were published again -> how often that was noted; see `reasons`. Empty: older versions noted nothing.
     """
 
     name: ClassVar[str] = "lanes"
     since: Offsets | None = None
     frontier: Frontier | None = None
+    why: Mapping[str, int] = field(default_factory=dict)
 
     def carried(self, last: Plan, plan: Plan) -> Lanes:  # noqa: ARG002 - see `Section`
         """All of it, for life."""
@@ -49,26 +63,38 @@ class Lanes(Section):
     def to_json(self) -> dict[str, Any]:
         """For json.dumps."""
         since = {} if self.since is None else {"since": by_name(self.since)}
-        return since | ({} if self.frontier is None else {"frontier": self.frontier})
+        why = {"why": dict(sorted(self.why.items()))} if self.why else {}
+        return since | ({} if self.frontier is None else {"frontier": self.frontier}) | why
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
         """What `to_json` gave."""
         frontier = raw.get("frontier")
-        return cls(by_partition(raw["since"]), Frontier(*frontier) if frontier else None)
+        return cls(by_partition(raw["since"]), Frontier(*frontier) if frontier else None, raw.get("why", {}))
 
-    def moved(self, published: Offsets, frontier: Frontier | None) -> Lanes:
-        """The same after outputs have moved.
+    @property
+    def reasons(self) -> str:
+        """What would differ if earlier inputs were published again."""
+        texts = [
+            _WHY[what] if what in _WHY else _MISSED.format(count, what.removeprefix(_WINDOWS))
+            for what, count in sorted(self.why.items())
+        ]
+        return "; ".join(texts or [*_WHY.values()])
+
+    def moved(self, published: Offsets, frontier: Frontier | None, why: Mapping[str, int]) -> Lanes:
+        """The same after outputs have moved, or will not come out the same.
 
         Args:
             published: up to where outputs were published before.
             frontier: up to where inputs were taken before, in the order of times.
+            why: see `Lanes.why`.
         """
         since = self.since or {}
         # Never back: outputs that have moved twice were published on two lanes before, and both may be known to readers.
         return Lanes(
             {**since, **{tp: offset for tp, offset in published.items() if offset > since.get(tp, 0)}},
             furthest(self.frontier, frontier),
+            dict(Counter(self.why) + Counter(why)),
         )
 
     def taken_by(self, stops: Offsets) -> Frontier | None:
@@ -158,14 +184,20 @@ def lanes_entering(flow: CompiledFlow, last: Plan) -> Lanes | None:
         return None
     published = {tp: max(at, behind.silent_until.get(tp, 0)) for tp, at in last.next_offsets().items()}
     reached = behind.reached or EventTime.of(last)
-    return Lanes.of(last).moved(published, reached.frontier)
+    return Lanes.of(last).moved(published, reached.frontier, {MOVED: 1})
 
 
-def late_after(last: Plan, decision: BatchDecision, report: Report) -> Lanes | None:
-    """Where late inputs were taken: what was published up to here comes otherwise if it is published again. None: none were. Pure.
+def late_after(flow: CompiledFlow, last: Plan, decision: BatchDecision, report: Report) -> Lanes | None:
+    """Up to where inputs would give something else if they were published again, after a batch that has taken late ones. None: none. Pure.
 
-    Results go out under the input that has moved event time, where inputs are taken in the order of their times.
+    A window that is still open takes a late input as it would have taken it in time. Of other stages the order of inputs decides what
+    they give, and under which.
     """
-    if decision.silent or not any(end.late for end in report.ends):
+    if decision.silent:
         return None
-    return Lanes.of(last).moved(decision.stops, frontier_after(last, decision))
+    missed = Counter[str]()
+    for (stage, _), count in report.sections.get(MISSED, {}).items():
+        missed[_WINDOWS + stage] += count
+    late = sum(end.late for end in report.ends) if flow.by_order else 0
+    why = missed | Counter({LATE: late})
+    return Lanes.of(last).moved(decision.stops, frontier_after(last, decision), why) if +why else None

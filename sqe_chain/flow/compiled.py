@@ -77,6 +77,8 @@ class CompiledFlow:
         may_run_apart: whether it has stages, and several readers could run it; see `check_apart`.
         ticking: names of the stages that go by the batch's clock.
         falling: names of those in which something falls due by event time.
+        by_order: whether what a stage gives depends on the order of inputs. Stages of windows that give final ones alone are those that do
+            not, among those that go by event time.
         after_falling: indexes of the stages that such a stage is before: in a batch they get units in the order of their places.
         reversible: whether all stages can revert the changes of an input.
         fits_in_place: whether nothing in it needs a shuffle: no stage has heartbeats, which go to every state partition.
@@ -129,6 +131,7 @@ class CompiledFlow:
     may_run_apart: bool = field(init=False, repr=False)
     ticking: frozenset[str] = field(init=False, repr=False)
     falling: frozenset[str] = field(init=False, repr=False)
+    by_order: bool = field(init=False, repr=False)
     after_falling: frozenset[int] = field(init=False, repr=False)
     reversible: bool = field(init=False, repr=False)
     fits_in_place: bool = field(init=False, repr=False)
@@ -149,6 +152,7 @@ class CompiledFlow:
             *(known["topics_before"][stage.index] for stage in stages if takes_times(stage))
         )
         one_time, own_times = _taken_times(sources, known["children"])
+        children = known["children"]
         depth = max((known["depths"][stage.index] for stage in stages), default=0)
         traits = [stage.traits for stage in stages]
         known |= {
@@ -187,6 +191,11 @@ class CompiledFlow:
             "ticking": frozenset(stage.name for stage in stages if stage.traits.ticks),
             "falling": frozenset(
                 stage.name for stage in stages if stage.traits.falls_due and takes_times(stage)
+            ),
+            "by_order": any(
+                not stage.traits.windowed or any(child.side == "changes" for child in children[stage.index])
+                for stage in stages
+                if takes_times(stage)
             ),
             "reversible": all(trait.reversible for trait in traits),
             "fits_in_place": bool(stages) and not any(trait.heartbeat for trait in traits),

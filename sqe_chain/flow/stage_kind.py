@@ -85,11 +85,13 @@ class EventTimeSpan:
     Attributes:
         begun_ms: where it had come in the batch before, in all state partitions. All that was due by then is done. None: nowhere.
         until_ms: where it comes in this one: no input that is still to come belongs before it. None: nowhere.
+        late_ms: the place of inputs that come too late for their own; None: none can be late.
         origin: moment -> the origin of all that the stage gives because event time has reached it.
     """
 
     begun_ms: int | None
     until_ms: int | None
+    late_ms: int | None
     origin: Callable[[int], Origin]
 
 
@@ -167,6 +169,11 @@ class StageWork(ABC):
     def due_ms(self) -> int | None:
         """When something is due next, by event time; after `finish`, for kinds in which something falls due. None: nothing is."""
         return None
+
+    @property
+    def missed(self) -> int:
+        """How many late units were not in all windows in which they would have been in time; after `finish`."""
+        return 0
 
     def tick(self, origin: Origin, clock_ms: int) -> None:  # noqa: B027 - most kinds have no timers
         """The batch's clock has reached a moment; called after the last unit, before `finish`, for kinds with `ticks`.

@@ -28,7 +28,7 @@ from sqe_chain.errors import (
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.events import Rebuilt
 from sqe_chain.features.file_inputs import check_no_files
-from sqe_chain.features.lanes import Lanes, check_may_move
+from sqe_chain.features.lanes import MOVED, Lanes, check_may_move
 from sqe_chain.features.locations import locations_of, repair_locations, write_locations
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.features.sinks import check_no_sinks
@@ -294,15 +294,17 @@ class Rebuild:
         if layout is not None:
             check_may_move(flow, layout, progress.number, progress.still_to_publish)
         if layout is None or lanes.since is None or moved_outputs(flow, layout):
-            lanes = lanes.moved(progress.published, progress.reached.frontier if progress.reached else None)
+            lanes = lanes.moved(
+                progress.published, progress.reached.frontier if progress.reached else None, {MOVED: 1}
+            )
         moved = lanes.since if self.republish and flow.outputs else None
         for (topic, partition), since in (moved or {}).items():
             offset = until.get((topic, partition), since)
             if offset < since:
                 raise ConfigurationError(
-                    f"flow {flow.name!r}: {topic}[{partition}]@{offset} was published before offset {since}, perhaps on other lanes. State "
-                    "partitions, or stages before outputs, have changed there, or records came late by event time. So readers would "
-                    f"count it twice. Expected --to at or after {since} with --republish. Give a later offset, or do without --republish"
+                    f"flow {flow.name!r}: {topic}[{partition}]@{offset} was published before offset {since}, and would not come "
+                    f"out the same: {lanes.reasons}. Readers would count it twice, or keep old results. Expected --to at or after "
+                    f"{since} with --republish. Give a later offset, or do without --republish"
                 )
         return lanes
 

@@ -179,7 +179,7 @@ def sections_after(
     if env.role.refold is not None or Rebuilding.name in known or decision.silent:
         yield behind_after(last, decision, env.role.refold)
     if (flow.gated and flow.outputs) or Lanes.name in known:
-        lanes = lanes_after_upgrade(flow, last) or late_after(last, decision, report)
+        lanes = lanes_after_upgrade(flow, last) or late_after(flow, last, decision, report)
         if lanes is not None:
             yield lanes
     if _parks(env, last):

@@ -310,6 +310,10 @@ class Windower(ABC):
             PoisonError: its time lies outside the calendar.
         """
 
+    def may_have_closed(self, at_ms: int, now_ms: int) -> bool:
+        """Whether any window of a record of this time is closed, or may have been; see `places`."""
+        return any(self.closes_ms(span) <= now_ms for span in self.spans(at_ms))
+
     def closes_ms(self, span: Span) -> int:
         """First stream time at which a window no longer takes records."""
         return span.end_ms + self._after_end_ms
@@ -346,7 +350,11 @@ class SessionWindower(Windower):
 
     def __init__(self, windows: Sessions, grace_ms: int) -> None:
         super().__init__(windows, grace_ms)
-        self._gap_ms = windows.gap_ms
+        self._gap_ms, self._grace_ms = windows.gap_ms, grace_ms
+
+    def may_have_closed(self, at_ms: int, now_ms: int) -> bool:
+        # One that ended up to a gap before is closed once stream time has passed this time and the grace.
+        return at_ms + self._grace_ms < now_ms
 
     def spans(self, at_ms: int) -> list[Span]:
         return [Span(at_ms, at_ms)]

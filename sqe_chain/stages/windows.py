@@ -41,7 +41,7 @@ from sqe_chain.flow.declaration import check_bool, check_duration, check_windows
 from sqe_chain.flow.event_time import event_ms
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_callable, check_nothing
-from sqe_chain.flow.stage_kind import STANDARD, StageTask, StageTraits, StageWork
+from sqe_chain.flow.stage_kind import STANDARD, EventTimeSpan, StageTask, StageTraits, StageWork
 from sqe_chain.flow.stored import Span, StoredState
 from sqe_chain.flow.table import RowTable
 from sqe_chain.flow.units import Push, Unit, UnitRun
@@ -149,6 +149,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
 
     Attributes:
         record: the current record; None before the first.
+        missed: how many late records were not in all of their windows.
         changed: windows that the batch has opened or changed -> the record that did so last; None: not wanted.
     """
 
@@ -208,6 +209,13 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         # Span -> key -> its window, while `fold_run` changes it. Invariant: all of them are open.
         self._in_use: dict[Span, dict[bytes, OpenWindow[State]]] = {}
         self._views = ShownWindows(table, self._codec) if shown else None
+        # Place of late records; None: nobody asks which of them miss windows.
+        self._late_ms: int | None = None
+        self.missed = 0
+
+    def note_missed(self, late_ms: int | None) -> None:
+        """Count in `missed` which records of this place miss windows: in time they would have been in all of them."""
+        self._late_ms = late_ms
 
     def accept(self, record: Record) -> Verdict:
         """Close what the record's event time closes, then fold it; see `take_results`.
@@ -352,6 +360,8 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
     def _fold_into(self, row: bytes, record: Record, now_ms: int) -> bool:
         """Fold a record into each window that it lies in and that takes it; False if there is none."""
         opened = self._expiring.all_at(row)
+        if self._late_ms is not None and record.place_ms == self._late_ms:
+            self.missed += self._windower.may_have_closed(record.timestamp_ms, now_ms)
         places = self._windower.places(opened, record.timestamp_ms, now_ms)
         if not places:
             return False
@@ -519,6 +529,10 @@ class WindowsKind(TimedKind[WindowedAggregate[Any]]):
     def start(self, task: StageTask) -> StageWork:
         return WindowsWork(self, task)
 
+    def begin(self, stage: WindowedAggregate[Any], event_time: EventTimeSpan) -> None:
+        super().begin(stage, event_time)
+        stage.note_missed(event_time.late_ms)
+
     def stage(
         self, table: RowTable, functions: RecordFunctions, clock_ms: int | None
     ) -> WindowedAggregate[Any]:
@@ -632,6 +646,11 @@ class WindowsWork(RunWork):
             if index < len(run):
                 super().apply((run[index],))
                 index += 1
+
+    @property
+    def missed(self) -> int:
+        missed: int = self._stage.missed
+        return missed
 
     def finish(self) -> None:
         for (key, span), record in (self._stage.changed or {}).items():

@@ -29,6 +29,7 @@ from sqe_chain.task.poison import exclusion_of, place_of
 from sqe_chain.task.results import Behind, Block, ChangedStates, Job, Report, Stores, Units, taken
 from sqe_chain.task.roots import (
     DUE,
+    MISSED,
     TIMERS,
     Closing,
     Moments,
@@ -158,6 +159,7 @@ class Level:
         return EventTimeSpan(
             None if begun_ms is None else min(begun_ms, MAX_TIMESTAMP_MS),
             None if until_ms is None else min(until_ms, MAX_TIMESTAMP_MS),
+            moments.late_ms,
             partial(moment_origin, stage.name, self._part),
         )
 
@@ -223,10 +225,9 @@ class Level:
             if closes or any(clock.is_due(stage.name, self._part) for clock in clocks):
                 work.resume()
             rows = work.changed(self._tick(stage))
-            if work.timer_ms is not None:
-                self._report.sections.setdefault(TIMERS, {})[stage.name, self._part] = work.timer_ms
-            if work.due_ms is not None:
-                self._report.sections.setdefault(DUE, {})[stage.name, self._part] = work.due_ms
+            for name, known in ((TIMERS, work.timer_ms), (DUE, work.due_ms), (MISSED, work.missed or None)):
+                if known is not None:
+                    self._report.sections.setdefault(name, {})[stage.name, self._part] = known
             self._gather()
             self._push_changes(stage, work)
             for cell, changed in sorted(rows.items()):

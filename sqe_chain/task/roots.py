@@ -26,6 +26,8 @@ _TICKED: Final = "-timers."
 """The same of timers. Topics are hardly named so; in the order of names it comes first, so that it never waits for another input."""
 DUE: Final = "due"
 """Under this name stages report when they are due next by event time; see `Report.sections`."""
+MISSED: Final = "missed"
+"""Under this name windows report how many late records were not in all of their windows."""
 NEVER_MS: Final = 1 << 62
 """What they report when nothing is due; a moment may be negative."""
 _DUE: Final = "-due."
@@ -41,11 +43,13 @@ class Moments:
     Attributes:
         begun_ms: up to where event time had come in the batch before; None: nowhere.
         until_ms: up to where it comes in this one.
+        late_ms: the place of inputs that come too late for their own; see `Gate.late_ms`. None: none can be late.
         due: stage and state partition -> when something is due there next.
     """
 
     begun_ms: int | None
     until_ms: int | None
+    late_ms: int | None
     due: Mapping[tuple[str, int], int]
 
     def is_due(self, stage: str, part: int) -> bool:

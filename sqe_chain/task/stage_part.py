@@ -91,6 +91,7 @@ class StagePart:
 
     Attributes:
         timer_ms: after `changed`, when the batch's clock next reaches a timer; -1: at no time; None: nothing was looked at.
+        missed: after `changed`, see `StageWork.missed`.
         due_ms: after `changed`, when something is due next by event time; `NEVER_MS`: at no time; None: nothing was looked at.
 
     Args:
@@ -124,6 +125,7 @@ class StagePart:
         self._work: StageWork | None = None
         self.timer_ms: int | None = None
         self.due_ms: int | None = None
+        self.missed = 0
 
     def take(self, run: UnitRun) -> int:
         """Apply units, or keep them for the end of the batch. Returns how many keys belong to another state partition."""
@@ -186,6 +188,7 @@ class StagePart:
             self.timer_ms = -1 if work.timer_ms is None else work.timer_ms
         if self._traits.falls_due:
             self.due_ms = NEVER_MS if work.due_ms is None else work.due_ms
+            self.missed = work.missed
         return self._table.changes()
 
     @contextmanager

@@ -114,6 +114,9 @@ class World:
         self.kind, self.partitions = self.draw.choice(KINDS), self.draw.choice([2, 3])
         self.calm = self.kind in BY_ORDER or self.draw.random() < 0.25
         lateness_ms = self.draw.choice([0, 3 * SECOND]) if self.calm else LATENESS_MS
+        # Then late values miss windows. Of sessions, those that are open may change with them after a rewind.
+        self.misses = self.kind in ("tumbling", "hopping") and not self.calm and seed % 4 > 0
+        lateness_ms = 0 if self.misses else lateness_ms
         self.up = Rehearsal(
             declared(self.kind, self.draw.choice([1, self.partitions]), lateness_ms),
             partitions={"raw": self.partitions},
@@ -210,7 +213,7 @@ class World:
 def verdict(seed: int) -> tuple[str, Counter[str]]:
     as_it_is, rewound = World(seed, rewinds=False), World(seed, rewinds=True)
     expected, found = as_it_is.play(), rewound.play()
-    assert not as_it_is.up.published("dropped")
+    assert as_it_is.misses or not as_it_is.up.published("dropped")
     return "" if found == expected else f"seed {seed}: {expected} became {found}", rewound.results
 
 
@@ -229,7 +232,7 @@ def test_readers_count_nothing_twice_and_miss_nothing(share: int) -> None:
         assert not difference, difference
         results += own
     assert results["rewound"] > WORLDS / 2
-    assert results["refused"] > WORLDS / 4
+    assert results["refused"]
 
 
 def test_before_a_batch_that_was_published_in_part_every_partition_is_read_again() -> None:
