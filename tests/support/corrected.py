@@ -5,6 +5,7 @@ raw -> clean -> good -> keyed -> fine. The reader shares no code with what publi
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterable
 
@@ -20,6 +21,8 @@ from sqe_chain.protocol.without_plans import Republisher
 from sqe_chain.testing import Rehearsal
 from tests.support.environments import environment_of
 
+_NAMES = itertools.count()
+
 Function = Callable[[int], object]
 
 
@@ -33,7 +36,7 @@ class Chain:
     """
 
     def __init__(self, *, partitions: int = 2, poison: PoisonPolicy = "dead_letter") -> None:
-        self.log = MemoryLog(f"corrections-{id(self)}")
+        self.log = MemoryLog(f"corrections-{next(_NAMES)}")
         self.partitions, self.poison, self.fed = partitions, poison, 0
         self.clean = self.deploy("clean", lambda number: number)
         self.keyed = self.deploy("keyed", lambda number: number)

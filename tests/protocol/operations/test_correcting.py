@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
 
+from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.errors import (
     ConfigurationError,
     LostOffsets,
@@ -13,9 +15,11 @@ from sqe_chain.errors import (
     Superseded,
     UnknownRevision,
 )
+from sqe_chain.flow import Flow
 from sqe_chain.operations.failed import ReleaseResult
 from sqe_chain.operations.failed_letters import FailedLetters
 from sqe_chain.task.dead_letters import parse_dead_letter
+from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash, InjectedFault
 from tests.support.corrected import Chain, correct
 
@@ -172,6 +176,53 @@ def test_of_two_operators_the_first_one_holds() -> None:
     assert chain.counted("fine", *FAMILIES) == HALF
 
 
+def test_of_two_operators_the_first_one_holds_for_all_outputs() -> None:
+    log = MemoryLog("two-outputs")
+
+    def deployed(revision: int) -> Rehearsal:
+        flow = Flow("clean")
+        source = flow.source("raw", int, raw=True)
+        source.to("good", partitions=1, revision=revision)
+        source.map(wrong).to("bad", partitions=1, revision=revision)
+        return Rehearsal(flow, log=log)
+
+    first = deployed(1)
+    for number in range(4):
+        first.feed("raw", number, timestamp_ms=1_000 * number)
+    first.run_until_caught_up()
+    slow, quick = deployed(2), deployed(2)
+    slow.script.injected.append(
+        InjectedFault(lambda: correct(quick, 2_000), "broker", "before", method="publish")
+    )
+    with pytest.raises(Superseded):
+        correct(slow, 1_000)
+    deployed(2).run_until_caught_up()
+    seams = [
+        json.loads(record.value() or b"")["since"][0]["from"]["0"]
+        for topic in ("bad.revisions", "good.revisions")
+        for record in log.records(topic)[:1]
+    ]
+    assert seams[0] == seams[1] == [1, 2]
+    read_in_bad, read_in_good = (
+        [envelope.payload_as(int) for envelope in first.published(topic)] for topic in ("bad", "good")
+    )
+    assert (read_in_bad, read_in_good) == ([1, 11, 21, 31, 21, 31], [0, 1, 2, 3, 2, 3])
+
+
+def test_an_output_that_is_added_later_has_the_revisions_of_the_others() -> None:
+    chain = started()
+    correct(chain.deploy("clean", right, 2), 2_000)
+    chain.run()
+    flow = Flow("clean")
+    source = flow.source("raw", int, raw=True).map(right)
+    source.to("good", key=str, partitions=2, revision=2)
+    source.to("more", partitions=1, revision=2)
+    Rehearsal(flow, log=chain.log).start()
+    (added,), (before,) = chain.log.records("more.revisions"), chain.log.records("good.revisions")
+    known, own = json.loads(before.value() or b""), json.loads(added.value() or b"")
+    assert (added.key(), own["since"], own["ends"]) == (b"clean/more", known["since"], [0])
+
+
 def test_the_code_of_before_is_refused_and_so_is_a_revision_that_has_not_begun() -> None:
     chain = started()
     with pytest.raises(
@@ -285,8 +336,11 @@ def test_a_rewind_skips_what_its_own_revision_has_skipped(to: int) -> None:
     chain.deploy("clean", right, 2)
     with pytest.raises(ConfigurationError, match="Revision 2 begins at 5"):
         chain.clean.rewind({("raw", 0): 4})
+    before = len(chain.numbers("good"))
     chain.clean.rewind({("raw", 0): to})
     chain.run()
+    # All but the last one, which the second revision has skipped; what the first one had skipped is published again, too.
+    assert len(chain.numbers("good")) - before == 8 - to
     assert chain.counted("fine", *FAMILIES) == sorted([*map(wrong, range(1, 6)), 60, 70, 80])
 
 
