@@ -217,6 +217,30 @@ def declared(names: Names) -> Flow:
     return flow
 
 
+def own_time(value: Int64Value) -> int:
+    return value.value + 1
+
+
+def exploded(names: Names) -> Flow:
+    """Values of several times from each input: windows, sessions, filters and joins take each at its own."""
+    flow = Flow(names.flow, state_partitions=3)
+    numbers = flow.source(names.inputs, Int64Value).flat_map(thrice).key_by(last_digit)
+    numbers.windowed("tens", Tumbling(10), state=Int64Value, fold=add, time=own_time).to(
+        names.outputs[0], partitions=2, separate=True
+    )
+    numbers.windowed("declared", Tumbling(10), time=own_time, total=sum_("value")).aggregate(
+        "windows", key="key", windows=count(), total=sum_("state.total")
+    )
+    once = numbers.deduplicate_by_key("once", 5, time=own_time)
+    small = numbers.filter(lambda value: value.value % 20 < 10)
+    near = numbers.join_stream(
+        "near", small, pair, before_ms=10, after_ms=30, time=own_time, other_time=own_time
+    )
+    near.to(names.outputs[1], partitions=2, key=last_digit, separate=True)
+    once.aggregate("firsts", state=Int64Value, fold=add)
+    return flow
+
+
 def stateless(names: Names) -> Flow:
     flow = Flow(names.flow, poison="dead_letter", dead_letter_topic=names.outputs[1])
     flow.source(names.inputs, Int64Value).map(refuse_13).flat_map(thrice).to(
@@ -236,6 +260,7 @@ FLOWS: list[Declare] = [
     stateless,
     by_event_time,
     declared,
+    exploded,
 ]
 
 
@@ -311,7 +336,12 @@ class Run:
 
     def _essence(self, message: Any) -> tuple[object, ...]:
         value = message.value()
-        headers = [pair for pair in message.headers() or [] if pair[0] != "sqe-flow"]
+        own = self.flow.name.encode()  # ways of inputs have it, too
+        headers = [
+            (name, content and content.replace(own, b""))
+            for name, content in message.headers() or []
+            if name != "sqe-flow"
+        ]
         if not is_enveloped(value) or any(name == "sqe-error" for name, _ in headers):
             return message.key(), value, headers
         envelope = read(value, strict=True)

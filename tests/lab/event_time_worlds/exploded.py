@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from sqe_chain import read
 from sqe_chain.flow import Flow
+from sqe_chain.ports import Message
 from sqe_chain.stages import Hopping, Sessions, Tumbling
 from sqe_chain.testing import Rehearsal
 from tests.lab.event_time_worlds.flows import (
@@ -32,7 +33,7 @@ from tests.lab.event_time_worlds.flows import (
 )
 from tests.lab.event_time_worlds.judging import dropped_by, received_of
 from tests.lab.event_time_worlds.running import Run, Wrong
-from tests.lab.event_time_worlds.world import UNIT_MS, Fact, Hop, World
+from tests.lab.event_time_worlds.world import FILTERS, UNIT_MS, Fact, Hop, World
 from tests.lab.reference.event_times import (
     ADVANCE_MS,
     AFTER_MS,
@@ -174,12 +175,17 @@ class ExplodedRun(Run):
         return exploded_reader(name, kind, self.sources(), state_partitions)
 
     def _value(self, number: int, fact: Fact, at_ms: int) -> dict[str, object]:
-        sign = 1 if self.world.exploded == "earliest" else -1
-        rows = [
-            {"k": key, "n": number * _ROWS + at, "at": at_ms + sign * away_ms}
-            for at, (key, away_ms) in enumerate(fact.rows)
-        ]
-        return {"rows": rows}
+        return upload_of(self.world, number, fact, at_ms)
+
+
+def upload_of(world: World, number: int, fact: Fact, at_ms: int) -> dict[str, object]:
+    """The value of a fact with this number and place."""
+    sign = 1 if world.exploded == "earliest" else -1
+    rows = [
+        {"k": key, "n": number * _ROWS + at, "at": at_ms + sign * away_ms}
+        for at, (key, away_ms) in enumerate(fact.rows)
+    ]
+    return {"rows": rows}
 
 
 # ------------------------------------------------------------------ the oracle
@@ -211,7 +217,11 @@ def judge_exploded(world: World) -> None:
         for republisher in run.republishers:
             for output in republisher.flow.compile().outputs:
                 received_of(run.log, output.topic)
-        rows = sorted(_first_rows(run))
+        rows = sorted(
+            row
+            for way, (topic, _) in enumerate(run.sources())
+            for row in first_rows(world, run.times_ms, topic, run.log.records(topic), second=way == 1)
+        )
         for number, service in enumerate(run.readers):
             who = f"reader {number}"
             _compare(world, service, rows, who, closed=False)
@@ -222,23 +232,36 @@ def judge_exploded(world: World) -> None:
         run.close()
 
 
-def _first_rows(run: ExplodedRun) -> Iterator[Row]:
-    for way, (topic, _) in enumerate(run.sources()):
-        seen = set[int]()
-        for message in run.log.records(topic):
-            for index, found in enumerate(_NUMBER.findall(message.value() or b"")):
-                number = int(found)
-                if number in seen:
-                    continue
-                seen.add(number)
-                upload, at = divmod(number, _ROWS)
-                key, away_ms = run.world.facts[upload].rows[at]
-                place_ms = run.times_ms[upload]
-                sign = 1 if run.world.exploded == "earliest" else -1
-                yield Row(
-                    place_ms, topic, message.partition(), message.offset(), index, key, number,
-                    place_ms + sign * away_ms, second=way == 1,
-                )  # fmt: skip
+def first_rows(
+    world: World,
+    times_ms: Mapping[int, int],
+    topic: str,
+    messages: Iterable[Message],
+    *,
+    second: bool = False,
+) -> Iterator[Row]:
+    """The rows that a reader gets from a topic, where each comes first; `times_ms`: number of an upload -> its place."""
+    seen = set[int]()
+    for message in messages:
+        for index, found in enumerate(_NUMBER.findall(message.value() or b"")):
+            number = int(found)
+            if number in seen:
+                continue
+            seen.add(number)
+            upload, at = divmod(number, _ROWS)
+            key, away_ms = world.facts[upload].rows[at]
+            at_ms = times_ms[upload] + (away_ms if world.exploded == "earliest" else -away_ms)
+            yield Row(
+                times_ms[upload],
+                topic,
+                message.partition(),
+                message.offset(),
+                index,
+                key,
+                number,
+                at_ms,
+                second,
+            )
 
 
 def windows(kind: str, rows: Iterable[Row]) -> dict[tuple[str, int, int], list[int]]:
@@ -304,22 +327,42 @@ WINDOWS: Final = ("tumbling", "hopping", "sessions")
 def _compare(world: World, service: Rehearsal, rows: list[Row], who: str, *, closed: bool) -> None:
     if dropped := dropped_by(service):
         raise Wrong(f"dropped: {who} has dropped {dropped}")
+    kind = world.kind
+    if kind in WINDOWS:
+        states = {
+            (window.key.decode(), *window.span): _listed(kind, window.state["ns"])
+            for window in service.windows(STAGE)
+        }
+        _check("states", who, states, windows(kind, rows))
+    elif kind in FILTERS:
+        stored = {key.decode(): sorted(state["ns"]) for key, state in service.states(STAGE).items()}
+        _check("states", who, stored, passing(kind, rows))
+    compare_results(kind, received_of(service.log, f"{service.flow.name}.out"), rows, who, closed=closed)
+
+
+def _listed(kind: str, numbers: list[int]) -> list[int]:
+    return sorted(numbers) if kind == "sessions" else numbers
+
+
+def compare_results(
+    kind: str, messages: Iterable[Message], rows: list[Row], who: str, *, closed: bool
+) -> None:
+    """Compare what a reader has published, without replays; `closed`: after its last window was closed.
+
+    Raises:
+        Wrong: it is not what the rows give.
+    """
     given = [
         value
-        for message in received_of(service.log, f"{service.flow.name}.out")
+        for message in messages
         for value in read(message.value(), headers=message.headers()).payloads_as(dict)
         if value is not None
     ]
-    kind = world.kind
     if kind in WINDOWS:
-        listed: Any = sorted if kind == "sessions" else list
-        states = {
-            (window.key.decode(), *window.span): listed(window.state["ns"])
-            for window in service.windows(STAGE)
-        }
         wanted = windows(kind, rows)
-        results = {(one["key"], one["start_ms"], one["end_ms"]): listed(one["state"]["ns"]) for one in given}
-        _check("states", who, states, wanted)
+        results = {
+            (one["key"], one["start_ms"], one["end_ms"]): _listed(kind, one["state"]["ns"]) for one in given
+        }
         _check("results", who, results, {key: wanted.get(key) for key in (wanted if closed else results)})
         if len(results) < len(given):
             raise Wrong(f"twice: {who} has given {len(given)} results of {len(results)} windows")
@@ -330,13 +373,10 @@ def _compare(world: World, service: Rehearsal, rows: list[Row], who: str, *, clo
         if len(pairs) > len(found) or not must <= found <= must | may:
             raise Wrong(f"results: {who} lacks {must - found}, has too many {found - must - may}: {pairs}")
     else:
-        stored = {key.decode(): sorted(state["ns"]) for key, state in service.states(STAGE).items()}
-        wanted_by_key = passing(kind, rows)
-        _check("states", who, stored, wanted_by_key)
         results_by_key = defaultdict[str, list[int]](list)
         for one in given:
             results_by_key[one["k"]].append(one["n"])
-        _check("results", who, {key: sorted(ns) for key, ns in results_by_key.items()}, wanted_by_key)
+        _check("results", who, {key: sorted(ns) for key, ns in results_by_key.items()}, passing(kind, rows))
 
 
 def _check(what: str, who: str, found: dict[Any, Any], wanted: dict[Any, Any]) -> None:
