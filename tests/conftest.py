@@ -138,6 +138,12 @@ def cassandra_url(_address: Callable[[str], str]) -> str:
 
 
 @pytest.fixture(scope="session")
+def postgres_url(_address: Callable[[str], str]) -> str:
+    """URL of a real, durable PostgreSQL with its tables."""
+    return _address("postgres")
+
+
+@pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A Spark session on two cores of this machine."""
     from sqe_chain.engines.spark import open_session  # noqa: PLC0415 - unit tests never load Spark

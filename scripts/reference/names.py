@@ -92,7 +92,7 @@ BRIEF: dict[str, tuple[str, ...]] = {
     ),
     "sqe_chain.ext.files": ("FileRows", "Row", "FileLoad", "FilesLog", "FileSource"),
     "sqe_chain.ext.dev": (
-        *("KafkaServer", "RedisServer", "CassandraServer", "up", "status", "down", "reset"),
+        *("KafkaServer", "RedisServer", "CassandraServer", "PostgresServer", "up", "status", "down", "reset"),
         *("DevMachine", "DevServer", "fetch", "cache_directory"),
     ),
     "sqe_chain.ext.telemetry": ("trace_headers",),
@@ -105,7 +105,12 @@ BRIEF: dict[str, tuple[str, ...]] = {
 """Module -> names for extensions and programs without flows: one page has the first sentence of each."""
 
 INTERNAL = (
-    *("sqe_chain.adapters.cassandra", "sqe_chain.adapters.redis", "sqe_chain.cli"),
+    *(
+        "sqe_chain.adapters.cassandra",
+        "sqe_chain.adapters.postgres",
+        "sqe_chain.adapters.redis",
+        "sqe_chain.cli",
+    ),
     *("sqe_chain.engines.spark", "sqe_chain.engines.workers"),
     *(
         "sqe_chain.envelope",

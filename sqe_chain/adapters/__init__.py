@@ -1,4 +1,4 @@
-"""Stores of states: memory, SQLite, Redis, Cassandra. Importing this package loads no driver.
+"""Stores of states: memory, SQLite, Redis, Cassandra, PostgreSQL. Importing this package loads no driver.
 
 `open_store` turns an address into a store and imports only the module that it needs. `sqe_chain.ports.StateStore`
 defines what a store must guarantee; docs/stores.md describes how each one lays out its data.
@@ -31,6 +31,8 @@ SCHEMES: Final[dict[str, tuple[str, str]]] = {
     "rediss+sentinel": ("sqe_chain.adapters.redis", "redis"),
     "cassandra": ("sqe_chain.adapters.cassandra", "cassandra"),
     "cassandras": ("sqe_chain.adapters.cassandra", "cassandra"),
+    "postgres": ("sqe_chain.adapters.postgres", "postgres"),
+    "postgresql": ("sqe_chain.adapters.postgres", "postgres"),
 }
 """Scheme of an address -> module that opens it, and the extra that installs its driver ("": none)."""
 ENTRY_POINTS: Final = "sqe_chain.stores"
@@ -57,7 +59,7 @@ def open_store(url: str, **options: str) -> StateStore:
             ``redis+cluster://…host[:port][,host[:port]…]``,
             ``redis+sentinel://…host[:port][,host[:port]…]/service[/db]``, or one of these three with
             ``rediss`` (TLS); ``cassandra://[user[:password]@]host[:port][,host[:port]…]/keyspace`` or
-            ``cassandras://…`` (TLS). Special characters of a password are percent-encoded.
+            ``cassandras://…`` (TLS); ``postgres://[user[:password]@]host[:port][,host[:port]…]/database``. Special characters of a password are percent-encoded.
         options: settings of the store's module, as text.
 
     Raises:

@@ -65,7 +65,7 @@ class Option:
 TABLE: Final = {
     "kafka": Option("Brokers, separated by commas; not needed by flows that read files and publish nothing.", "HOST:PORT", env=True, shared=True),
     "kafka_config": Option("File of librdkafka properties (name=value, ${NAME} is taken from the environment): SASL, TLS, ...", "FILE", env=True, shared=True),
-    "store": Option("redis://HOST:PORT/DB, cassandra://HOST:PORT/KEYSPACE or sqlite:///FILE; NAME= for stages that name this store. Repeatable.", "[NAME=]URL", env=True, shared=True),
+    "store": Option("redis://HOST:PORT/DB, cassandra://HOST:PORT/KEYSPACE, postgres://HOST:PORT/DATABASE or sqlite:///FILE; NAME= for stages that name this store. Repeatable.", "[NAME=]URL", env=True, shared=True),
     "engine": Option("Where tasks run: on Spark (the default), or in this process (the default of load).", "spark|inprocess", env=True, shared=True),
     "workers": Option("With --engine inprocess: spread the tasks over N processes on this machine; by default all run in this process.", "N", env=True, least=1, most=MOST_WORKERS, shared=True),
     "master": Option("Spark's master: local[2], spark://HOST:PORT.", "URL", env=True, shared=True),

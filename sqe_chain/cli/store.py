@@ -23,7 +23,7 @@ app = typer.Typer(no_args_is_help=True, help="Create the tables of a store; chec
 _UrlArgument = Annotated[
     str,
     typer.Argument(
-        metavar="URL", envvar="SQE_CHAIN_STORE", help="Address of a store, as in cassandra://HOST/KEYSPACE."
+        metavar="URL", envvar="SQE_CHAIN_STORE", help="Address of a store, as in postgres://HOST/DATABASE."
     ),
 ]
 

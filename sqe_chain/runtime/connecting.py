@@ -230,7 +230,7 @@ def _stores_for(flow: CompiledFlow, urls: Mapping[str, str], *, by_workers: bool
         if by_workers and urls[stage.store or ""].startswith("memory:"):
             raise ConfigurationError(
                 f"{stage.declared_at}: stage {stage.name!r} has a store in memory://, which each worker has for itself. Expected a store "
-                "that all share. Use redis://, cassandra:// or sqlite:///, or --engine inprocess with one worker"
+                "that all share. Use redis://, cassandra://, postgres:// or sqlite:///, or --engine inprocess with one worker"
             )
     return urls
 

@@ -22,13 +22,14 @@ _QUESTIONS: Mapping[str, bytes] = MappingProxyType(
         "kafka": struct.pack(">ihhih", 10, 18, 0, _CORRELATION, -1),  # ApiVersions 0, no client id
         "redis": b"PING\r\n",
         "cassandra": bytes([4, 0, 0, 0, 5, 0, 0, 0, 0]),  # OPTIONS in protocol 4
+        "postgres": struct.pack(">ii", 8, 80_877_103),  # SSLRequest
     }
 )
-_PORTS = MappingProxyType({"redis": 6379, "cassandra": 9042, "kafka": 9092})
+_PORTS = MappingProxyType({"redis": 6379, "cassandra": 9042, "postgres": 5432, "kafka": 9092})
 
 
 def who_answers(host: str, port: int, expected: str) -> str:
-    """The kind of server that answers: `kafka`, `redis` or `cassandra`; empty: no answer, or none of these. The expected one is asked first."""
+    """The kind of server that answers: `kafka`, `redis`, `cassandra` or `postgres`; empty: no answer, or none of these. The expected one is asked first."""
     for kind in sorted(_QUESTIONS, key=lambda kind: kind != expected):
         answer = _answer(host, port, _QUESTIONS[kind])
         if answer is None:
@@ -56,8 +57,8 @@ def check_stores(urls: Iterable[str]) -> None:
     """
     for url in urls:
         scheme, _, _ = url.partition("://")
-        kind = {"redis+cluster": "redis"}.get(scheme, scheme)
-        if kind not in ("redis", "cassandra"):
+        kind = {"redis+cluster": "redis", "postgresql": "postgres"}.get(scheme, scheme)
+        if kind not in ("redis", "cassandra", "postgres"):
             continue
         for address in urlsplit(url).netloc.rpartition("@")[2].split(","):
             _check(address, kind, f"the store {scheme}://{address}")
@@ -93,4 +94,6 @@ def _speaks(kind: str, answer: bytes) -> bool:
         return answer.startswith(
             (b"+PONG", b"-NOAUTH", b"-DENIED", b"-ERR", b"-LOADING", b"-MASTERDOWN", b"-NOPERM")
         )
+    if kind == "postgres":
+        return answer in (b"S", b"N")
     return len(answer) > 4 and answer[0] in (0x83, 0x84, 0x85) and answer[4] in (0, 6)  # noqa: PLR2004 - an opcode

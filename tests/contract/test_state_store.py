@@ -1,4 +1,4 @@
-"""Goal: every store keeps the contract that is shipped for all of them: memory, SQLite, a real Redis, a real Cassandra.
+"""Goal: every store keeps the contract that is shipped for all of them: memory, SQLite, a real Redis, Cassandra and PostgreSQL.
 
 Each class gives an address, and what its store can do besides. What an older version has left is SQLite's and Redis's alone.
 """
@@ -18,6 +18,7 @@ import redis
 from sqe_chain.adapters import open_store
 from sqe_chain.adapters.cassandra.client import CassandraClient
 from sqe_chain.adapters.memory.store import MemoryStore
+from sqe_chain.adapters.postgres.client import PostgresClient
 from sqe_chain.ports import Header, StateStore
 from sqe_chain.testing.contracts import StoreContract
 
@@ -168,3 +169,27 @@ class TestCassandra(StoreContract):
         select = "SELECT key, shown FROM sqe_chain.sqe_states WHERE flow = ? AND stage = 's' AND part = ?"
         rows = self.client(url).rows((select, (flow, part)))
         return {key: view for key, view in rows if view is not None}
+
+
+class TestPostgres(StoreContract):
+    notices_lost_states = "any"
+
+    @pytest.fixture
+    def url(self, postgres_url: str) -> str:
+        return postgres_url
+
+    def client(self, url: str) -> PostgresClient:
+        return PostgresClient.of_this_process(open_store(url).settings)  # type: ignore[attr-defined]
+
+    def lose_states(self, url: str, flow: str, keys: list[bytes] | None) -> None:
+        delete = "DELETE FROM sqe_chain.sqe_states WHERE flow = %(flow)s AND stage = 's' AND part = 0"
+        if keys is not None:
+            delete += " AND key = ANY(%(keys)s)"
+        self.client(url).rows(delete, {"flow": flow, "keys": keys})
+
+    def shown(self, url: str, flow: str, part: int) -> dict[bytes, object]:
+        select = (
+            "SELECT key, shown FROM sqe_chain.sqe_states"
+            " WHERE flow = %(flow)s AND stage = 's' AND part = %(part)s AND shown IS NOT NULL"
+        )
+        return dict(self.client(url).rows(select, {"flow": flow, "part": part}))

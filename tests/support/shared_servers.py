@@ -9,7 +9,7 @@ from threading import Lock, Thread
 from typing import Final
 
 from sqe_chain.adapters import open_store
-from sqe_chain.ext.dev import CassandraServer, KafkaServer, RedisServer
+from sqe_chain.ext.dev import CassandraServer, KafkaServer, PostgresServer, RedisServer
 
 
 def _kafka(run: ExitStack) -> str:
@@ -38,11 +38,23 @@ def _cassandra(run: ExitStack) -> str:
     return server.url
 
 
+def _postgres(run: ExitStack) -> str:
+    from sqe_chain.adapters.postgres import PostgresStore  # noqa: PLC0415 - unit tests load no driver
+
+    server = run.enter_context(PostgresServer())
+    store = open_store(server.url)
+    assert isinstance(store, PostgresStore)
+    store.make_schema({})
+    store.close()
+    return server.url
+
+
 STARTS: Final[dict[str, Callable[[ExitStack], str]]] = {
     "kafka": _kafka,
     "redis": _redis,
     "redis cluster": _redis_cluster,
     "cassandra": _cassandra,
+    "postgres": _postgres,
 }
 
 

@@ -19,6 +19,7 @@ DRIVERS = {
     "pyarrow",
     "redis",
     "cassandra",
+    "psycopg",
     "sqlite3",
 }
 """What only adapters load, and only when one is used."""

@@ -1,8 +1,8 @@
 """Real servers on one machine, from packages: for tests, for the demo and for `sqe-chain dev`.
 
-No containers and no accounts: Kafka and Cassandra run from the jars on Maven Central, Redis from the system's
-package. `KafkaServer`, `RedisServer` and `CassandraServer` belong to the process that starts them and die with
-it; servers that `up` starts run until `down`.
+No containers and no accounts: Kafka and Cassandra run from the jars on Maven Central, Redis and PostgreSQL from
+the system's packages. `KafkaServer`, `RedisServer`, `CassandraServer` and `PostgresServer` belong to the process that starts
+them and die with it; servers that `up` starts run until `down`.
 
 They are real servers, but single nodes on the loopback interface without encryption: not for production.
 """
@@ -14,6 +14,7 @@ from sqe_chain.ext.dev.cassandra import CassandraServer
 from sqe_chain.ext.dev.kafka import KafkaServer
 from sqe_chain.ext.dev.machine import DevMachine, DevServer, down, reset, status, up
 from sqe_chain.ext.dev.packages import fetch
+from sqe_chain.ext.dev.postgres import PostgresServer
 from sqe_chain.ext.dev.redis import RedisServer
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "DevMachine",
     "DevServer",
     "KafkaServer",
+    "PostgresServer",
     "RedisServer",
     "cache_directory",
     "down",

@@ -1,4 +1,4 @@
-"""`sqe-chain dev`: real Kafka, Redis and Cassandra on this machine, without containers."""
+"""`sqe-chain dev`: real Kafka, Redis, Cassandra and PostgreSQL on this machine, without containers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ from sqe_chain.ext.dev.machine import DEFAULT_KINDS
 from sqe_chain.ext.dev.packages import KINDS
 from sqe_chain.ports import WithSchema
 
-app = typer.Typer(
-    no_args_is_help=True, help="Real Kafka, Redis and Cassandra on this machine, for development."
-)
+app = typer.Typer(no_args_is_help=True, help="Real Kafka, Redis, Cassandra and PostgreSQL on this machine.")
 
 _DirOption = Annotated[
     Path | None,
@@ -43,9 +41,12 @@ def dev_up(
     *,
     directory: _DirOption = None,
     cassandra: Annotated[bool, Option("Also start Cassandra, with the tables of a store.")] = False,
+    postgres: Annotated[bool, Option("Also start PostgreSQL, with the tables of a store.")] = False,
     port: Annotated[
         list[str] | None,
-        Option("Port of kafka, redis or cassandra; by default a free one. Repeatable.", "SERVER=PORT"),
+        Option(
+            "Port of kafka, redis, cassandra or postgres; by default a free one. Repeatable.", "SERVER=PORT"
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -54,11 +55,13 @@ def dev_up(
         signal.SIGTERM, signal.default_int_handler
     )  # as Ctrl-C: the server that is starting ends, too
     ports = _ports(port or ())
-    kinds = (*DEFAULT_KINDS, "cassandra") if cassandra or "cassandra" in ports else DEFAULT_KINDS
+    wanted = {"cassandra": cassandra, "postgres": postgres}
+    with_tables = [kind for kind, asked in wanted.items() if asked or kind in ports]
+    kinds = (*DEFAULT_KINDS, *with_tables)
     fetch(lambda line: ERR.print(Text(line, "dim")), kinds)
     machine = up(kinds, directory, **{f"{kind}_port": ports[kind] for kind in ports})
-    if "cassandra" in kinds:
-        _make_tables(machine)
+    for kind in with_tables:
+        _make_tables(machine, kind)
     _show(machine, as_json=json)
     kafka, redis = machine.server("kafka"), machine.server("redis")
     if kafka and redis and not json:
@@ -108,9 +111,9 @@ def _ports(given: Sequence[str]) -> dict[str, int]:
     return ports
 
 
-def _make_tables(machine: DevMachine) -> None:
+def _make_tables(machine: DevMachine, kind: str) -> None:
     """Do the same as `sqe-chain store init`, with one replica: there is one node."""
-    server = machine.server("cassandra")
+    server = machine.server(kind)
     if server is None:
         return
     store = open_store(server.address)

@@ -15,14 +15,19 @@ from sqe_chain.ext.dev.cassandra import CassandraServer
 from sqe_chain.ext.dev.kafka import KafkaServer
 from sqe_chain.ext.dev.lock import exclusive
 from sqe_chain.ext.dev.packages import KINDS
+from sqe_chain.ext.dev.postgres import PostgresServer
 from sqe_chain.ext.dev.process import ProcessIdentity
 from sqe_chain.ext.dev.redis import RedisServer
-from sqe_chain.ext.dev.server import port_is_free
+from sqe_chain.ext.dev.server import Server, port_is_free
 
 DEFAULT_KINDS = ("kafka", "redis")
 """What `up` starts by default."""
 
 _LOCK_TIMEOUT_S = 300
+
+_CLASSES: Mapping[str, type[Server]] = {
+    server.kind: server for server in (KafkaServer, RedisServer, CassandraServer, PostgresServer)
+}
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class DevServer:
         started: start time of the process in clock ticks since boot; with the pid it identifies the process.
     """
 
-    kind: str  # `kafka`, `redis` or `cassandra`
+    kind: str  # one of `KINDS`
     address: str  # `host:port` of Kafka, URL of the others
     port: int  # its port
     pid: int  # process id
@@ -78,6 +83,7 @@ def up(
     kafka_port: int | None = None,
     redis_port: int | None = None,
     cassandra_port: int | None = None,
+    postgres_port: int | None = None,
     heap_mb: int = 384,
 ) -> DevMachine:
     """Start the servers that are not running yet; they outlive this process. Data of an earlier `up` are kept.
@@ -88,6 +94,7 @@ def up(
         kafka_port: fixed port; a running server must have it. None: the previous one if it is free, else any free one.
         redis_port: the same for Redis.
         cassandra_port: the same for Cassandra.
+        postgres_port: the same for PostgreSQL.
         heap_mb: Kafka's Java heap in MiB.
 
     Raises:
@@ -98,7 +105,7 @@ def up(
     unknown = sorted(set(kinds) - set(KINDS))
     if unknown:
         raise ConfigurationError(f"cannot start {', '.join(unknown)}; choose from {', '.join(KINDS)}")
-    ports = {"kafka": kafka_port, "redis": redis_port, "cassandra": cassandra_port}
+    ports = {"kafka": kafka_port, "redis": redis_port, "cassandra": cassandra_port, "postgres": postgres_port}
     with _locked(directory) as path:
         _check_ports(_read(path), ports)
         for kind in (kind for kind in KINDS if kind in kinds):
@@ -145,7 +152,7 @@ def down(directory: Path | str | None = None, *, grace_s: float = 20, delete: bo
     with _locked(directory) as path:
         before = _read(path)
         for server in before.servers:
-            server.identity.end(grace_s)
+            server.identity.end(grace_s, _CLASSES[server.kind].stop_signal)
         if delete:
             for kind in (server.kind for server in before.servers if (path / server.kind).exists()):
                 shutil.rmtree(path / kind)
@@ -169,11 +176,15 @@ def _check_ports(machine: DevMachine, ports: Mapping[str, int | None]) -> None:
 
 
 def _start(kind: str, path: Path, port: int | None, heap_mb: int) -> DevServer:
-    server: KafkaServer | RedisServer | CassandraServer
+    server: KafkaServer | RedisServer | CassandraServer | PostgresServer
     if kind == "kafka":
         server = KafkaServer(path / kind, port, heap_mb=heap_mb, detached=True)
+    elif kind == "redis":
+        server = RedisServer(path / kind, port, detached=True)
+    elif kind == "postgres":
+        server = PostgresServer(path / kind, port, detached=True)
     else:
-        server = (RedisServer if kind == "redis" else CassandraServer)(path / kind, port, detached=True)
+        server = CassandraServer(path / kind, port, detached=True)
     server.start()
     address = server.bootstrap if isinstance(server, KafkaServer) else server.url
     return DevServer(

@@ -1,4 +1,4 @@
-"""Gets the servers' programs: jars from Maven Central, Redis from the system's packages."""
+"""Gets the servers' programs: jars from Maven Central, Redis and PostgreSQL from the system's packages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.dev.jars import CASSANDRA, KAFKA, KAFKA_VERSION, Jars, Report, kafka_jars, retrieve
 from sqe_chain.ext.dev.lock import exclusive
 
-KINDS = ("kafka", "redis", "cassandra")
+KINDS = ("kafka", "redis", "cassandra", "postgres")
 """Servers that can be fetched and started."""
 
 _LOCK_TIMEOUT_S = 900
@@ -28,6 +28,10 @@ _REDIS_PACKAGES = (
     *("redis-server", "redis-tools", "libjemalloc2", "liblzf1", "liblua5.1-0"),
     *("lua-cjson", "lua-bitop", "libhiredis0.14"),
 )
+
+# The server and its library; what else it needs, such as ICU and OpenSSL, is on a Debian 12 with Python.
+_POSTGRES_HERE = Path("/usr/lib/postgresql")  # not on the path
+_POSTGRES = ("postgresql-15", "postgresql-client-15", "libpq5")
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +58,8 @@ def fetch(report: Report = _log.info, kinds: Collection[str] = KINDS) -> None:
         report(f"Redis: {fetch_redis(report).path}")
     if "cassandra" in kinds:
         report(f"{CASSANDRA.title}: {fetch_cassandra(report)}")
+    if "postgres" in kinds:
+        report(f"PostgreSQL: {fetch_postgres(report)}")
 
 
 def fetch_kafka(report: Report = _log.info, version: str = KAFKA_VERSION) -> Path:
@@ -88,9 +94,34 @@ def fetch_redis(report: Report = _log.info) -> RedisProgram:
     installed = shutil.which("redis-server")
     if installed:
         return RedisProgram(Path(installed))
-    target = _cached("redis", report, lambda target: _unpack_redis(target, report))
+    target = _cached(
+        "redis", report, lambda target: _unpack("Redis", _REDIS_PACKAGES, "redis-server", target, report)
+    )
     libraries = ":".join(str(path) for path in sorted(target.glob("usr/lib/*-linux-gnu*")))
     return RedisProgram(target / "usr/bin/redis-server", {"LD_LIBRARY_PATH": libraries})
+
+
+def fetch_postgres(report: Report = _log.info) -> Path:
+    """The directory with the programs of PostgreSQL: of the system's newest version, else from the cache, as `fetch_redis`.
+
+    Raises:
+        ConfigurationError: there is none, and downloading failed; the error names what to install.
+    """
+    on_path = shutil.which("postgres")
+    if on_path and Path(on_path).resolve().with_name("initdb").exists():
+        return Path(on_path).resolve().parent
+    installed = sorted(_POSTGRES_HERE.glob("*/bin/initdb"), key=_postgres_version)
+    if installed:
+        return installed[-1].parent
+    target = _cached(
+        "postgres", report, lambda target: _unpack("PostgreSQL", _POSTGRES, "postgresql", target, report)
+    )
+    return max(target.glob("usr/lib/postgresql/*/bin/initdb"), key=_postgres_version).parent
+
+
+def _postgres_version(program: Path) -> int:
+    version = program.parent.parent.name
+    return int(version) if version.isdecimal() else 0
 
 
 def fetch_jars(jars: Jars, report: Report = _log.info) -> Path:
@@ -111,21 +142,21 @@ def _cached(name: str, report: Report, make: Callable[[Path], None]) -> Path:
     return target
 
 
-def _unpack_redis(target: Path, report: Report) -> None:
-    report("Redis: unpacking the system's packages")
+def _unpack(title: str, packages: Sequence[str], wanted: str, target: Path, report: Report) -> None:
+    report(f"{title}: unpacking the system's packages")
     with tempfile.TemporaryDirectory(prefix="partial-", dir=target.parent) as draft:
         unpacked = Path(draft, "root")
         unpacked.mkdir()
         try:
             if os.geteuid() == 0:
                 _run("apt-get", "update", cwd=draft)  # a fresh container has no package lists yet
-            _run("apt-get", "download", *_REDIS_PACKAGES, cwd=draft)
+            _run("apt-get", "download", *packages, cwd=draft)
             for package in sorted(Path(draft).glob("*.deb")):
                 _run("dpkg", "-x", str(package), str(unpacked), cwd=draft)
         except (OSError, subprocess.SubprocessError) as error:
             raise ConfigurationError(
-                "no redis-server on the path, and it could not be unpacked from Debian's packages "
-                f"({error}). Install it: sudo apt-get install --no-install-recommends redis-server"
+                f"no {wanted} on the path, and it could not be unpacked from Debian's packages "
+                f"({error}). Install it: sudo apt-get install --no-install-recommends {wanted}"
             ) from error
         unpacked.rename(target)
 

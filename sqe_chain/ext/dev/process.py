@@ -71,10 +71,10 @@ class ProcessIdentity:
         self.send(signal.SIGSTOP)
         wait_until(self._stopped, timeout_s=60)
 
-    def end(self, grace_s: float) -> bool:
-        """Ask the process to end, and kill it if that takes longer than `grace_s` seconds. Returns whether it ended by itself."""
-        self.send(signal.SIGTERM)
-        self.send(signal.SIGCONT)  # a paused process does not handle SIGTERM until it is resumed
+    def end(self, grace_s: float, ask: signal.Signals = signal.SIGTERM) -> bool:
+        """Ask the process to end, by a signal, and kill it after `grace_s` seconds. Returns whether it ended by itself."""
+        self.send(ask)
+        self.send(signal.SIGCONT)  # a paused process does not handle signals until it is resumed
         if wait_until(lambda: not self.alive(), grace_s):
             return True
         self.kill()

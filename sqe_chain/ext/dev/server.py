@@ -79,6 +79,7 @@ class Server(ABC):
 
     start_timeout_s: ClassVar[float]
     stop_timeout_s: ClassVar[float]
+    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
 
     def __init__(
         self, data_dir: Path | str | None = None, port: int | None = None, *, detached: bool = False
@@ -168,9 +169,9 @@ class Server(ABC):
         raise Unavailable(f"{self.kind} did not start; the end of {self.log_file}:\n{tail}")
 
     def stop(self) -> None:
-        """Send SIGTERM, and SIGKILL after a timeout. Data and port stay. Does nothing if it is stopped."""
+        """Send `stop_signal`, and SIGKILL after a timeout. Data and port stay. Does nothing if it is stopped."""
         if self._identity is not None:
-            self._identity.end(self.stop_timeout_s)
+            self._identity.end(self.stop_timeout_s, self.stop_signal)
             self._reap()
 
     def kill(self) -> None:

@@ -14,6 +14,7 @@ from sqe_chain.adapters.cassandra.schema import (
     TABLE_HEADS,
     TABLES,
 )
+from sqe_chain.adapters.postgres.schema import MIGRATIONS
 from sqe_chain.adapters.sqlite import file
 from sqe_chain.adapters.store_rules import HEADER_FIELDS, HOME_FIELDS, LOCATION_FIELDS
 
@@ -29,6 +30,14 @@ def test_the_schema_of_sqlite_is_the_documented_one() -> None:
 def test_the_tables_of_cassandra_are_the_documented_ones() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     assert all(f"{table.format(keyspace='sqe_chain')};" in text for table in (FLOWS, STATES, LOCATIONS))
+
+
+def test_the_tables_of_postgres_are_the_documented_ones() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    made = [
+        statement.format(schema="sqe_chain") for migration in MIGRATIONS for statement in migration.statements
+    ]
+    assert [statement for statement in made if f"{statement};" not in text] == []
 
 
 def test_the_tables_of_chunks_are_documented_by_name() -> None:

@@ -7,14 +7,17 @@ import ssl
 from types import ModuleType
 
 import cassandra
+import psycopg
 import pytest
 from cassandra import cluster, connection, protocol
+from psycopg import errors as codes
 from redis import exceptions
 
 from sqe_chain.adapters.cassandra import faults as cassandra_faults
+from sqe_chain.adapters.postgres import faults as postgres_faults
 from sqe_chain.adapters.redis import connections as redis_faults
 from sqe_chain.adapters.store_rules import Meaning
-from sqe_chain.errors import ConfigurationError, Unavailable
+from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
 
 CASSANDRA = (cassandra, cluster, connection, protocol)
 
@@ -125,3 +128,51 @@ def test_our_errors_name_the_server_and_the_drivers_text() -> None:
     assert str(error) == "redis://host:1/0: TimeoutError: late"
     assert isinstance(redis_faults.error_for(exceptions.MovedError("1 host:2"), "a"), ConfigurationError)
     assert redis_faults.error_for(exceptions.DataError("x"), "a") is None
+
+
+POSTGRES_ERRORS = [
+    (psycopg.OperationalError("connection timeout expired"), Meaning.TRY_AGAIN),
+    (psycopg.OperationalError("server closed the connection unexpectedly"), Meaning.TRY_AGAIN),
+    (psycopg.OperationalError("session is read-only"), Meaning.TRY_AGAIN),
+    (psycopg.OperationalError('FATAL:  password authentication failed for user "u"'), Meaning.SETTINGS),
+    (psycopg.OperationalError('FATAL:  database "d" does not exist'), Meaning.SETTINGS),
+    (psycopg.OperationalError("SSL error: certificate verify failed"), Meaning.SETTINGS),
+    (codes.AdminShutdown("terminating connection"), Meaning.TRY_AGAIN),
+    (codes.CannotConnectNow("starting up"), Meaning.TRY_AGAIN),
+    (codes.TooManyConnections("too many clients"), Meaning.TRY_AGAIN),
+    (codes.DiskFull("No space left on device"), Meaning.TRY_AGAIN),
+    (codes.DeadlockDetected("deadlock"), Meaning.TRY_AGAIN),
+    (codes.SerializationFailure("concurrent update"), Meaning.TRY_AGAIN),
+    (codes.QueryCanceled("statement timeout"), Meaning.TRY_AGAIN),
+    (codes.ReadOnlySqlTransaction("read-only transaction"), Meaning.TRY_AGAIN),
+    (codes.InsufficientPrivilege("permission denied"), Meaning.SETTINGS),
+    (codes.UndefinedTable("sqe_homes"), Meaning.SETTINGS),
+    (codes.ProgramLimitExceeded("index row size"), Meaning.SETTINGS),
+    (codes.SyntaxError("near"), Meaning.PROGRAM),
+    (codes.UniqueViolation("duplicate"), Meaning.PROGRAM),
+    (psycopg.DataError("cannot be sent"), Meaning.PROGRAM),
+    (psycopg.InterfaceError("the connection is closed"), Meaning.PROGRAM),
+    (ValueError("ours"), Meaning.PROGRAM),
+]
+
+
+@pytest.mark.parametrize(("error", "meaning"), POSTGRES_ERRORS)
+def test_what_errors_of_postgres_mean(error: BaseException, meaning: Meaning) -> None:
+    assert postgres_faults.meaning_of(error) is meaning
+
+
+def test_every_class_of_psycopg_has_a_meaning_and_none_is_gone() -> None:
+    """Those of single codes are derived from these, and decided by their code."""
+    found = {error for _, error in inspect.getmembers(psycopg, inspect.isclass)}
+    assert set(postgres_faults.MEANINGS) == {error for error in found if issubclass(error, BaseException)}
+
+
+def test_our_errors_name_the_database_and_what_to_do() -> None:
+    replica = postgres_faults.error_for(codes.ReadOnlySqlTransaction("no"), "postgres://h:1/d")
+    assert isinstance(replica, Unavailable)
+    assert str(replica).startswith("postgres://h:1/d: ReadOnlySqlTransaction: no; the server is a replica")
+    dropped = postgres_faults.error_for(codes.UndefinedTable("sqe_homes"), "a")
+    assert isinstance(dropped, ConfigurationError)
+    assert "sqe-chain store init" in str(dropped)
+    assert isinstance(postgres_faults.error_for(codes.DataCorrupted("page"), "a"), StoreInconsistent)
+    assert postgres_faults.error_for(codes.SyntaxError("near"), "a") is None

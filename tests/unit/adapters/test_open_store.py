@@ -25,13 +25,13 @@ SECRET = "s3cret-9Qz"  # noqa: S105  opens nothing
 def test_importing_the_stores_loads_no_driver() -> None:
     program = (
         "import sys, sqe_chain.adapters;"
-        "print(sorted({'redis', 'cassandra', 'sqlite3', 'confluent_kafka', 'pyspark'} & set(sys.modules)))"
+        "print(sorted({'redis', 'cassandra', 'psycopg', 'sqlite3', 'confluent_kafka', 'pyspark'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout == "[]\n"
 
 
-@pytest.mark.parametrize("url", ["", "states.db", "postgres://host/db", "redis"])
+@pytest.mark.parametrize("url", ["", "states.db", "mysql://host/db", "redis"])
 def test_an_unknown_scheme_is_answered_with_the_known_ones(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         open_store(url)

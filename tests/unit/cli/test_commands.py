@@ -77,7 +77,7 @@ TAKEN = {
     "tables show": "ADDRESS option json",
     "tables compact": "ADDRESS option json",
     "tables vacuum": "ADDRESS option retain-hours json",
-    "dev up": "dir port cassandra json",
+    "dev up": "dir port cassandra postgres json",
     "dev status": "dir json",
     "dev down": "dir delete json",
 }

@@ -60,7 +60,7 @@ def test_only_what_is_named_is_fetched(
     monkeypatch.setattr(command, "fetch", lambda _report, kinds: asked.append(tuple(kinds)))
     assert command.main(["fetch", "kafka", "redis"]) == 0
     assert command.main(["fetch"]) == 0
-    assert asked == [("kafka", "redis"), ("kafka", "redis", "cassandra")]
+    assert asked == [("kafka", "redis"), ("kafka", "redis", "cassandra", "postgres")]
     for wrong in ([], ["fetch", "mysql"], ["other"]):
         assert command.main(wrong) == 2
     assert "usage" in capsys.readouterr().err

@@ -36,6 +36,10 @@ def cassandra(question: bytes) -> bytes:
     return bytes([0x84, 0, 0, 0, answered, 0, 0, 0, 2, 0, 0])
 
 
+def postgres(question: bytes) -> bytes:
+    return b"N" if question[4:] == b"\x04\xd2\x16\x2f" else b""
+
+
 def web(_: bytes) -> bytes:
     return b"HTTP/1.1 400 Bad Request\r\n\r\n"
 
@@ -63,10 +67,17 @@ def listening(answer: Answer) -> Iterator[int]:
         thread.join()
 
 
-@pytest.mark.parametrize("expected", ["kafka", "redis", "cassandra"])
+@pytest.mark.parametrize("expected", ["kafka", "redis", "cassandra", "postgres"])
 @pytest.mark.parametrize(
     ("answer", "kind"),
-    [(kafka, "kafka"), (redis, "redis"), (locked_redis, "redis"), (cassandra, "cassandra"), (web, "")],
+    [
+        (kafka, "kafka"),
+        (redis, "redis"),
+        (locked_redis, "redis"),
+        (cassandra, "cassandra"),
+        (postgres, "postgres"),
+        (web, ""),
+    ],
 )
 def test_each_server_is_recognized_whichever_was_expected(answer: Answer, kind: str, expected: str) -> None:
     with listening(answer) as port:
@@ -95,6 +106,7 @@ def test_a_wrong_neighbour_is_named() -> None:
         for url in (
             f"redis://127.0.0.1:{port}/0",
             f"cassandra://me:secret@127.0.0.1:{port}/keyspace?timeout_s=3",
+            f"postgresql://me:secret@127.0.0.1:{port}/totals",
         ):
             with pytest.raises(
                 ConfigurationError, match=rf"127\.0\.0\.1:{port}: Kafka answers there"

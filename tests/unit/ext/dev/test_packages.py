@@ -39,6 +39,13 @@ def test_a_missing_redis_names_the_package_and_leaves_no_half_of_one() -> None:
     assert [path.name for path in cache_directory().iterdir()] == ["lock"]
 
 
+def test_a_missing_postgres_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "_POSTGRES_HERE", Path("/no/such/place"))
+    with pytest.raises(ConfigurationError, match="apt-get install --no-install-recommends postgresql"):
+        packages.fetch_postgres()
+    assert [path.name for path in cache_directory().iterdir()] == ["lock"]
+
+
 def test_a_missing_pyspark_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(packages, "java", lambda: "java")
