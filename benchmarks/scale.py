@@ -79,7 +79,7 @@ class Cluster:
     """
 
     record_us: float = 3.0
-    start_ms: float = 1.0
+    start_ms: float = 0.5
     round_trip_ms: float = 1.0
     visits: int = 3
 
@@ -174,7 +174,7 @@ def show(out: Console, found: Sequence[Figures]) -> None:
             table.add_row(f"{one.partitions:,}", *steps, *costs, f"{one.longest_metadata:,}")
         out.print(table)
         for what, cost in COSTS.items():
-            if all(map(cost, own)):
+            if what != "calls" and all(map(cost, own)):
                 fit = fit_of(own, what)
                 out.print(
                     f"{what}: {fit.growth}; at 1,000 {fit.at(1_000):,.4g}; at 4,000 {fit.at(4_000):,.4g}"

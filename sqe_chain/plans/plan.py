@@ -31,7 +31,7 @@ FORMAT: Final = 2
 """Format of plans. Plans of others are refused."""
 
 PACKED_BYTES: Final = 256 * 1024
-"""From this size on plans are packed. Lanes make them large, and pack to a fifth; smaller plans stay readable with any tool."""
+"""From this size on plans are packed. Lanes make them large, and pack to a quarter; smaller plans stay readable with any tool."""
 _PACKED: Final = b"x"  # with which zlib begins, and JSON does not
 
 
