@@ -131,9 +131,9 @@ def line_of(delta: Delta) -> str:
     return delta.line
 
 
-def flat_map(name: str, source: str, target: str, *, raw: bool) -> Flow:
+def flat_map(name: str, source: str, target: str, *, raw: bool, transactional: bool = False) -> Flow:
     """W1: two outputs with two keys for each record."""
-    flow = Flow(name)
+    flow = Flow(name, transactional=transactional)
     stream = flow.source(source, Fastening, raw=raw)
     stream.flat_map(both).to(target, key=robot_of, partitions=PARTITIONS)
     return flow
@@ -149,13 +149,23 @@ def batches(name: str, source: str, target: str, *, raw: bool) -> Flow:
     return flow
 
 
-def fold(name: str, source: str, target: str, *, raw: bool) -> Flow:
+def fold(name: str, source: str, target: str, *, raw: bool, transactional: bool = False) -> Flow:
     """W2: sums of each robot, and their changes."""
-    flow = Flow(name, state_partitions=PARTITIONS)
+    flow = Flow(name, state_partitions=PARTITIONS, transactional=transactional)
     stream = flow.source(source, Fastening, raw=raw)
     totals = stream.aggregate("per-robot", key=robot_of, state=Total, fold=add)
     totals.changes().to(target, partitions=PARTITIONS)
     return flow
+
+
+def flat_map_in_transactions(name: str, source: str, target: str, *, raw: bool) -> Flow:
+    """W1 for readers that know no positions."""
+    return flat_map(name, source, target, raw=raw, transactional=True)
+
+
+def fold_in_transactions(name: str, source: str, target: str, *, raw: bool) -> Flow:
+    """W2 for readers that know no positions."""
+    return fold(name, source, target, raw=raw, transactional=True)
 
 
 def two_stages(name: str, source: str, target: str, *, raw: bool) -> Flow:

@@ -244,6 +244,13 @@ BATCHES: Mapping[Workload, str] = MappingProxyType({Workload.FLAT_MAP: "batches"
 """The same, with a function over columns (`map_batches`)."""
 
 
+IN_TRANSACTIONS: Mapping[Workload, str] = MappingProxyType(
+    {Workload.FLAT_MAP: "flat_map_in_transactions", Workload.FOLD: "fold_in_transactions"}
+)
+"""The same, each batch in one Kafka transaction."""
+MARKERS = ("--create-topics", "0")
+
+
 @dataclass(frozen=True)
 class SqeChain(System):
     """A variant of ours: `sqe-chain run` with the default settings.
@@ -340,6 +347,21 @@ SYSTEMS: tuple[System, ...] = (
     SqeChain("sqe-json-workers2", JSON, TWO_WORKERS, title="sqe-chain, `--workers 2`"),
     SqeChain("sqe-envelopes-workers2", ENVELOPES, TWO_WORKERS, title="from envelopes, `--workers 2`"),
     SqeChain("sqe-declared-workers2", JSON, TWO_WORKERS, DECLARED, title="declared, `--workers 2`"),
+    SqeChain("sqe-transactions", JSON, MARKERS, IN_TRANSACTIONS, title="in transactions, Spark"),
+    SqeChain(
+        "sqe-transactions-inprocess",
+        JSON,
+        (*IN_PROCESS, *MARKERS),
+        IN_TRANSACTIONS,
+        title="in transactions, one process",
+    ),
+    SqeChain(
+        "sqe-transactions-workers2",
+        JSON,
+        (*TWO_WORKERS, *MARKERS),
+        IN_TRANSACTIONS,
+        title="in transactions, `--workers 2`",
+    ),
     SqeChain("sqe-batches-workers2", JSON, TWO_WORKERS, BATCHES, title="by columns, `--workers 2`"),
 )
 """Everyone, in the order of each round."""
