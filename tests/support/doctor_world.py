@@ -62,8 +62,9 @@ def totals(
     *,
     raw: bool = False,
     fold: Callable[[Int64Value, Int64Value], None] = add,
+    transactional: bool = False,
 ) -> CompiledFlow:
-    flow = Flow("totals", state_partitions=2, poison="dead_letter")
+    flow = Flow("totals", state_partitions=2, poison="dead_letter", transactional=transactional)
     stage = flow.source("numbers", Int64Value, raw=raw).aggregate("total", key=key_of, state=state, fold=fold)
     stage.changes().to("sums", partitions=partitions)
     return flow.compile()
@@ -97,6 +98,8 @@ class World:
         service.log.set_commits_kept(WEEK_MS)
         for topic in ("numbers", "sums", flow.dead_letter_topic):
             service.log.configure(topic, **DURABLE)
+        if flow.marker_topic:
+            service.log.configure(flow.marker_topic, compacted=True, **DURABLE)
         for number in range(10):
             service.feed("numbers", Int64Value(value=number), partition=number % 2, timestamp_ms=1_000)
         service.run_until_caught_up()

@@ -35,6 +35,7 @@ def _revisions(facts: Facts) -> Iterator[Diagnostic]:
 CHECKS: tuple[Callable[[Facts], Iterator[Diagnostic]], ...] = (
     _unreachable,
     topics.missing_topics,
+    topics.markers,
     topics.access,
     topics.durability_of_topics,
     topics.retention,

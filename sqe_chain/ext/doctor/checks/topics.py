@@ -34,6 +34,18 @@ def missing_topics(facts: Facts) -> Iterator[Diagnostic]:
         yield report("missing-dead-letters", flow.dead_letter_topic)
 
 
+def markers(facts: Facts) -> Iterator[Diagnostic]:
+    """The topic in which a transactional flow notes what it has published."""
+    topic = facts.flow.marker_topic
+    if not topic:
+        return
+    info = facts.topics.get(topic)
+    if info is None:
+        yield report("missing-markers", topic)
+    elif not info.compacted:
+        yield report("expiring-markers", topic)
+
+
 def durability_of_topics(facts: Facts) -> Iterator[Diagnostic]:
     """Topics that may lose acknowledged records."""
     written = facts.flow.written_topics

@@ -232,11 +232,38 @@ def test_a_place_that_only_commits_keep_may_be_forgotten(republisher: World, che
     assert [finding.check for finding in republisher.examine()] == [check]
 
 
+AT_A_TRANSACTIONAL_FLOW: dict[str, Callable[[World], object]] = {
+    "missing-markers": lambda world: world.service.log.delete("totals.published"),
+    "expiring-markers": lambda world: world.configure("totals.published", compacted=False),
+}
+
+
+@pytest.mark.parametrize("check", AT_A_TRANSACTIONAL_FLOW)
+def test_what_a_transactional_flow_needs_is_looked_at(check: str) -> None:
+    world = World.make(totals(transactional=True))
+    assert world.examine() == []
+    AT_A_TRANSACTIONAL_FLOW[check](world)
+    assert [finding.check for finding in world.examine()] == [check]
+    world.service.log.clear()
+
+
+def test_a_live_run_of_a_transactional_flow_is_not_fenced() -> None:
+    world = World.make(totals(transactional=True))
+    assert world.diagnose() == []
+    world.work()
+    fences = [write for write in world.service.script.written if write.startswith("fence")]
+    assert fences == ["fence of totals/0"], "the run had no need to fence anybody again"
+    world.service.log.clear()
+
+
 def test_each_kind_of_finding_is_planted() -> None:
     elsewhere = {"held-back", "unreachable", "no-engine", "newer-revision", "unknown-revision"}
     # A log in memory has no logins and no groups.
     of_servers = {"no-right", "unknown-rights", "not-tried", "group-members"}
-    assert KINDS.keys() - PLANTED.keys() - AT_A_REPUBLISHER.keys() == elsewhere | of_servers
+    assert (
+        KINDS.keys() - PLANTED.keys() - AT_A_REPUBLISHER.keys() - AT_A_TRANSACTIONAL_FLOW.keys()
+        == elsewhere | of_servers
+    )
 
 
 def by_minutes() -> CompiledFlow:
