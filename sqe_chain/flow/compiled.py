@@ -73,6 +73,8 @@ class CompiledFlow:
         written_topics: all topics that it publishes to, sorted; those of dead-letter records and of markers included.
         writes_sqe: whether an output has SQE's record keys.
         keeps_plans: whether it needs a store: for states, for how far its files are read, or for what a transaction has published.
+        seals_outputs: whether plans have digests of outputs, so that a redo gives what receivers may have. Of a transactional flow they
+            have none of a plan that is redone.
         marker_topic: where a transaction notes which plan it has published; empty: the flow is not transactional.
         may_run_apart: whether it has stages, and several readers could run it; see `check_apart`.
         ticking: names of the stages that go by the batch's clock.
@@ -128,6 +130,7 @@ class CompiledFlow:
     writes_sqe: bool = field(init=False, repr=False)
     keeps_plans: bool = field(init=False, repr=False)
     marker_topic: str = field(init=False, repr=False)
+    seals_outputs: bool = field(init=False, repr=False)
     may_run_apart: bool = field(init=False, repr=False)
     ticking: frozenset[str] = field(init=False, repr=False)
     falling: frozenset[str] = field(init=False, repr=False)
@@ -184,6 +187,7 @@ class CompiledFlow:
             "writes_sqe": any(output.process_id is not None for output in outputs),
             "keeps_plans": bool(stages or files or self.transactional),
             "marker_topic": marker_topic,
+            "seals_outputs": bool(stages or files) and not self.transactional,
             "may_run_apart": bool(stages)
             and not files
             and not self.transactional

@@ -191,7 +191,7 @@ class Level:
     def blocks(self) -> Iterator[Block]:
         """What is ready so far."""
         if self._ready:
-            yield taken(self._ready, self._report)
+            yield taken(self._ready, self._report, sealed=self._flow.seals_outputs)
         if self._leaving:
             yield Units(self._level + 1, self._leaving)
             self._leaving = []

@@ -81,9 +81,9 @@ class Reading:
         self.report.ends.append(inputs.finish())
         # A reader that has an output of a later input never counts the skipped one on this lane. So its record comes first.
         if inputs.letters:
-            yield taken(inputs.letters, self.report, first=True, sealed=self._flow.keeps_plans)
+            yield taken(inputs.letters, self.report, first=True, sealed=self._flow.seals_outputs)
         if inputs.outputs:
-            yield taken(inputs.outputs, self.report, sealed=self._flow.keeps_plans)
+            yield taken(inputs.outputs, self.report, sealed=self._flow.seals_outputs)
         self.report.excluded += inputs.excluded
         self.report.notices += inputs.marks.notices
 
@@ -101,7 +101,7 @@ class Reading:
 
     def _drain(self, inputs: SourcePartition) -> Iterator[Block]:
         if inputs.outputs and not inputs.letters:
-            yield taken(inputs.outputs, self.report, sealed=self._flow.keeps_plans)
+            yield taken(inputs.outputs, self.report, sealed=self._flow.seals_outputs)
         for stage in self._first:
             if self._level is not None:
                 run = inputs.run_of(stage)

@@ -290,7 +290,7 @@ def taken(records: list[Output], report: Report, *, first: bool = False, sealed:
         records: the records.
         report: counts them.
         first: see `Outputs`.
-        sealed: a plan has their digests. A flow without stages has no plan: its redo compares with what receivers have.
+        sealed: a plan has their digests; see `CompiledFlow.seals_outputs`. Without plans a redo compares with what receivers have.
     """
     ready = Outputs(records.copy(), first)
     records.clear()

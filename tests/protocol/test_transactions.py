@@ -13,7 +13,14 @@ from threading import Event, Thread
 import pytest
 
 from sqe_chain.adapters.memory.store import MemoryStore
-from sqe_chain.errors import ConfigurationError, FlowError, ServiceStopped, StoreInconsistent, Superseded
+from sqe_chain.errors import (
+    ConfigurationError,
+    FlowError,
+    PlanMismatch,
+    ServiceStopped,
+    StoreInconsistent,
+    Superseded,
+)
 from sqe_chain.flow import Flow
 from sqe_chain.testing import Rehearsal
 from tests.support.plain_readers import committed, faults, feed, rehearsal_of
@@ -249,3 +256,36 @@ def test_a_run_that_was_superseded_while_it_fenced_publishes_nothing() -> None:
     assert not any("publish" in write or "transaction" in write for write in older.script.written[-3:])
     assert len(list(committed(older.log, "out"))) == _INPUTS
     _check(newer, stages=False)
+
+
+@KINDS
+@pytest.mark.parametrize("first", [True, False], ids=["to transactional", "and back"])
+def test_a_flow_becomes_transactional_after_a_clean_stop(stages: bool, first: bool) -> None:
+    rehearsal = rehearsal_of(stages=stages, transactional=not first)
+    feed(rehearsal.log, 0, _INPUTS // 2)
+    rehearsal.run_until_caught_up()
+    after = rehearsal_of(stages=stages, transactional=first)
+    rehearsal.log.create_topic("plain.published", 1, compacted=True)
+    later = Rehearsal(after.flow, log=rehearsal.log, store=rehearsal.stores)
+    feed(rehearsal.log, _INPUTS // 2, _INPUTS // 2)
+    rehearsal.service = None
+    if stages or first:
+        _check(later, stages=stages)
+        return
+    with pytest.raises(PlanMismatch):  # its place is in plans, which it has no more
+        later.batch()
+
+
+@KINDS
+def test_a_batch_that_was_killed_is_finished_before_a_flow_becomes_transactional(stages: bool) -> None:
+    rehearsal = rehearsal_of(stages=stages, transactional=False)
+    feed(rehearsal.log, 0, _INPUTS // 2)
+    rehearsal.run_until_caught_up()
+    feed(rehearsal.log, _INPUTS // 2, _INPUTS // 2)
+    rehearsal.crash_at_call(2, method="publish")
+    rehearsal.run_until_crash()
+    rehearsal.log.create_topic("plain.published", 1, compacted=True)
+    flow = rehearsal_of(stages=stages).flow
+    later = Rehearsal(flow, log=rehearsal.log, store=rehearsal.stores)
+    with pytest.raises(ServiceStopped):
+        later.batch()
