@@ -47,7 +47,7 @@ class InProcessEngine:
         self._threads = threads
         self._sinks = sinks
         self._job: Job | None = None
-        self._outputs: list[Output] = []
+        self._outputs: list[list[Output]] = []  # by blocks: a writer takes them faster than all at once
         self._states: list[ChangedStates] = []
 
     def warm_up(self) -> None:
@@ -66,12 +66,11 @@ class InProcessEngine:
     def publish(self) -> None:
         """Write all outputs of `process`."""
         if self._outputs:
-            publish(self._log, [self._outputs])
+            publish(self._log, self._outputs)
 
     def outputs(self) -> Iterator[Sequence[Output]]:
         """All outputs of `process`."""
-        if self._outputs:
-            yield self._outputs
+        yield from self._outputs
 
     def persist(self, level: int, plan_id: str, before: Mapping[tuple[int, int], Header]) -> int:
         """Write the changed states of one level."""
@@ -102,7 +101,7 @@ class InProcessEngine:
     def _keep(self, blocks: Iterable[Block], report: Report) -> None:
         for block in blocks:
             if isinstance(block, Outputs):
-                self._outputs += block.records
+                self._outputs.append(block.records)
             elif isinstance(block, ChangedStates):
                 self._states.append(block)
             elif isinstance(block, Report):

@@ -280,7 +280,7 @@ def test_a_watermark_that_goes_back_is_noticed(monkeypatch: Patch) -> None:
 
 def test_an_output_written_twice_in_a_batch_is_noticed_though_both_are_equal(monkeypatch: Patch) -> None:
     def twice(self: InProcessEngine) -> None:
-        publish(self._log, [self._outputs, self._outputs])
+        publish(self._log, [*self._outputs, *self._outputs])
 
     monkeypatch.setattr(InProcessEngine, "publish", twice)
     with pytest.raises(Violation, match="twice in a batch"):
