@@ -19,6 +19,8 @@ from sqe_chain.ports import Headers, Message
 # Big-endian, so that positions compare as bytes.
 _ROOT: Final = np.dtype([("epoch", ">u4"), ("offset", ">u8")])
 _parse_head: Final = EnvelopeHead.FromString
+FEW_LANES: Final = 16
+"""Lanes of a block up to which they are distinguished one by one; the number changes the cost alone."""
 
 
 class LaneTimes(NamedTuple):
@@ -121,11 +123,12 @@ class Block(ABC):
     @cached_property
     def distinct_lanes(self) -> list[int]:
         """The lanes that there are, each once, in no particular order."""
-        lanes = self.lanes
-        if (lanes == lanes[0]).all():  # comparing costs a tenth of sorting
-            return [int(lanes[0])]
-        distinct: list[int] = np.unique(lanes).tolist()
-        return distinct
+        distinct, rest = list[int](), self.lanes
+        # Mostly there are few: to take out one after the other costs a fifth of sorting.
+        while rest.size and len(distinct) < FEW_LANES:
+            distinct.append(int(rest[0]))
+            rest = rest[rest != rest[0]]
+        return distinct + np.unique(rest).tolist() if rest.size else distinct
 
     def numbers_on(self, lane: int) -> list[int]:
         """The indexes of the ordinary records on a lane."""

@@ -56,10 +56,14 @@ class Mark:
 
     @property
     def of(self) -> int:
-        """How many envelopes the last republisher made from the same input; 0 at the origin."""
+        """How many envelopes the last republisher made from the same input; 0 at the origin, and where it is not known."""
         if self.head is not None:  # computed on demand: seldom needed, and it would cost a third of the time
             self._of = last_of(self.head.chain) if self.head.chain else 0
         return self._of
+
+    def move_back(self, position: bytes, offset: int) -> None:
+        """Go back to a place at which no message need have been. How many messages its input gave is not known then: `of` is 0."""
+        self.position, self.offset, self.head, self._of = position, offset, None, 0
 
     def to_json(self, lane: int) -> MarkRecord:
         """The mark of a lane for json.dumps; without `excused`."""

@@ -132,7 +132,7 @@ class PartitionMarks:
         # Before the positions are compared. A republisher may give more outputs in its second attempt. The additional
         # ones would be accepted, and nobody knows whether those of the first attempt were the same.
         siblings = position[:-ORDINAL_LENGTH] == mark.position[:-ORDINAL_LENGTH]
-        if siblings and last_of(head.chain) != mark.of:
+        if siblings and mark.of and last_of(head.chain) != mark.of:
             raise self._changed(mark, head, offset)
         if position <= mark.position:
             return False

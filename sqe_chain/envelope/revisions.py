@@ -73,6 +73,23 @@ class Revision:
         return None if places is None else root_position(*places.get(partition, (0, 0)))
 
 
+def earliest(revisions: Iterable[Revision]) -> Revision:
+    """A revision that begins, in each root partition, where the first of these does; its number is the highest."""
+    number, since = FIRST, dict[bytes, Mapping[int, Place]]()
+    whole = False
+    for own in revisions:
+        number, whole = max(number, own.number), whole or own.since is None
+        for topic_id, places in (own.since or {}).items():
+            known = since.get(topic_id)
+            # A partition that one of them does not name begins at its beginning.
+            since[topic_id] = (
+                places
+                if known is None
+                else {at: min(places[at], known[at]) for at in places.keys() & known.keys()}
+            )
+    return Revision(number, None if whole else since)
+
+
 Known = Mapping[str, Sequence[Revision]]
 """The revisions of each family that somebody knows, the first one not among them."""
 

@@ -162,9 +162,12 @@ class Rebuild:
         tps = inputs.partitions_of(infos[topic] for topic in flow.input_topics)
         ends = {tp: progress.ends.get(tp, 0) for tp in tps}
         revisions, starts = self._revisions(progress, infos)
-        if revisions.own != progress.revisions.own:
-            revisions = replace(revisions, since=progress.number + 1)
-            return self._anew(progress, revisions, starts, tps)
+        next_own = revisions.own != progress.revisions.own
+        if next_own and self.to is not None:
+            raise ConfigurationError(
+                f"flow {flow.name!r}: revision {revisions.own} of its outputs begins at the beginning, because its states at a point mix roots of "
+                "both sides. Expected no --to. Rebuild without it"
+            )
         until = dict(ends)
         for tp, offset in self._target_offsets(ends).items():
             if tp not in ends:
@@ -178,6 +181,13 @@ class Rebuild:
                 )
             until[tp] = max(offset, progress.starts.get(tp, 0))
         until, closes = self._with_closes(until, progress)
+        if next_own or revisions.known != progress.revisions.known:
+            # Published again is everything, after the cut-over.
+            until = {
+                tp: starts.get(tp, 0) if next_own else max(offset, starts.get(tp, 0))
+                for tp, offset in until.items()
+            }
+            return self._as_if_new(progress, revisions, starts, until, closes)
         self._check_released(until, progress)
         published = {tp: progress.published.get(tp, 0) for tp in ends}
         silent_until, received = dict[TopicPartition, int](), dict(progress.published_until)
@@ -207,22 +217,24 @@ class Rebuild:
         spec = Refold(rebuilding.attempt, starts, until, sections, outputs)
         return spec, rebuilding, closes, lanes, revisions
 
-    def _anew(
+    def _as_if_new(
         self,
         progress: FlowProgress,
         revisions: Revisions,
         starts: Mapping[TopicPartition, int],
-        tps: Iterable[TopicPartition],
+        until: Offsets,
+        closes: Closes,
     ) -> tuple[Refold, Rebuilding, Closes, Lanes, Revisions]:
-        """What to fold if the flow publishes everything again, under a revision of its own that nobody has anything of: nothing yet."""
-        if self.to is not None:
-            raise ConfigurationError(
-                f"flow {self.env.flow.name!r}: revision {revisions.own} of its outputs begins at the beginning, because its states at a point "
-                "mix roots of both sides. Expected no --to. Rebuild without it"
-            )
-        until = {tp: starts.get(tp, 0) for tp in tps}
+        """What to fold if other inputs count than before: nobody has anything of what is made of them.
+
+        So nothing is passed over in silence, and how far event time had come does not matter.
+        """
+        revisions = replace(
+            revisions,
+            since=revisions.since if revisions.own == progress.revisions.own else progress.number + 1,
+        )
         rebuilding, lanes = Rebuilding(attempt=progress.number + 1), Lanes()
-        closes = replace(progress.closes, done=0, published=0)
+        closes = replace(closes, done=0, published=0)
         parking = replace(
             progress.parking, skipped=find_skipped(self.env, failed_logs(self.env)), disordered=False
         )
@@ -389,6 +401,8 @@ class Rebuild:
         why = ""
         if known.attempt != spec.attempt:
             why = f"continues plan {known.attempt - 1}, but the flow is at plan {spec.attempt - 1} now"
+        elif _counts_by(Revisions.of(attempt.plan)) != _counts_by(revisions):
+            why = "began with other revisions of the inputs"
         elif (known.silent_until, known.unfinished) != (spec.silent_until, spec.unfinished):
             why = "began with other options, or knew less of what was published"
         elif ahead.items() - known.published_until.items():
@@ -397,8 +411,6 @@ class Rebuild:
             why = "began with other closings of windows"
         elif Lanes.of(attempt.plan) != lanes:
             why = "began with outputs on other lanes"
-        elif _counts_by(Revisions.of(attempt.plan)) != _counts_by(revisions):
-            why = "began with other revisions of the inputs"
         if why:
             raise ConfigurationError(
                 f"flow {name!r}: the interrupted attempt {why}. Expected the same rebuild. Start without --resume"

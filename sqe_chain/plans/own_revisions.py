@@ -73,6 +73,10 @@ class OwnRevisions:
                 records.setdefault(record.revision.number, {})[node.name] = record
         return cls(flow, records)
 
+    def up_to(self, number: int) -> Self:
+        """Without later ones."""
+        return replace(self, records={own: known for own, known in self.records.items() if own <= number})
+
     def record(self, number: int) -> RevisionRecord | None:
         """The record that holds for all outputs; None: the revision has not begun."""
         own = self.records.get(number, {})

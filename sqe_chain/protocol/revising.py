@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from sqe_chain.chain import ROOT_LENGTH
-from sqe_chain.envelope.revisions import FIRST, Revision, RevisionRecord, label
+from sqe_chain.envelope.revisions import FIRST, Revision, RevisionRecord, earliest, label
 from sqe_chain.errors import ConfigurationError, PlanMismatch, UnknownRevision
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.failed_logs import failed_logs
@@ -122,6 +122,9 @@ class Revising:
             record, moved = self._begin(wanted, declared, inputs, run)
             self.result = _corrected(record, {**inputs, **moved})
             return {} if wanted.dry else moved
+        if wanted is None and any(known.begun is not None for known in inputs.values()):
+            # It may have been begun between the record of a correction and its commit, which the run has fenced off then.
+            self.own = self.own.up_to(declared)
         record = self._checked()
         self._check_same(inputs, record)
         behind = {tp: known for tp, known in inputs.items() if known.revision[0] < declared}
@@ -206,12 +209,19 @@ class Revising:
             tp: replace(
                 self.env.retry.call(
                     f"read {tp[0]} again",
-                    lambda tp=tp, known=known: KeptInput(self.env, tp, known, bounds[tp]).moved_back(record),  # type: ignore[misc]
+                    lambda tp=tp, known=known: KeptInput(self.env, tp, known, bounds[tp]).moved_back(  # type: ignore[misc]
+                        self._not_taken_up(known, record)
+                    ),
                 ),
                 revision=current,
             )
             for tp, known in inputs.items()
         }
+
+    def _not_taken_up(self, known: InputProgress, record: RevisionRecord) -> Revision:
+        """The revisions that an input has to be read again for, as one: a correction may have been killed before its commit."""
+        missed = [self.own.record(number) for number in self.own.records if number > known.revision[0]]
+        return earliest(own.revision for own in (*missed, record) if own is not None)
 
     def _check_clean(self, inputs: Inputs) -> None:
         """Check that the code of before has nothing left to do.

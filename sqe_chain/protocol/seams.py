@@ -19,7 +19,6 @@ from sqe_chain.envelope.revisions import (
     FIRST,
     Place,
     Revision,
-    RevisionRecord,
     family_of,
     records_by_family,
     revisions_topic,
@@ -86,13 +85,13 @@ class KeptInput:
                     self.lanes[lane] = _Lane(root, place, links[-1].output if links else "")
                 yield message.offset(), lane, place
 
-    def moved_back(self, record: RevisionRecord) -> InputProgress:
+    def moved_back(self, revision: Revision) -> InputProgress:
         """The progress from which a revision is made: back to the first record at or beyond its seam, never forward.
 
         Raises:
             LostOffsets: records that would have to be read again may be gone.
         """
-        revision, progress = record.revision, self.progress
+        progress = self.progress
         first = progress.offset
         if self._raw:
             begins = revision.begins(progress.topic_id, self.tp[1])
@@ -128,8 +127,8 @@ class KeptInput:
                 del marks.lanes[lane]
                 continue
             before = (int.from_bytes(begins) - 1).to_bytes(ROOT_LENGTH)
-            mark.position = before + _LAST * ((len(mark.position) - ROOT_LENGTH) // len(_LAST))
-            mark.offset = min(mark.offset, first - 1)
+            last = before + _LAST * ((len(mark.position) - ROOT_LENGTH) // len(_LAST))
+            mark.move_back(last, min(mark.offset, first - 1))
         marks.undecodable_offset = min(marks.undecodable_offset, first - 1)
         return marks
 

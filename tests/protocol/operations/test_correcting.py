@@ -105,6 +105,40 @@ def test_a_second_correction_may_begin_before_the_first_has_caught_up(second: in
     assert {abs(number) if number < 0 else number // 10 for number in rest} == set(range(begin, newest))
 
 
+def test_a_correction_that_was_killed_before_its_commit_is_part_of_the_next_one() -> None:
+    chain = started()
+    fixed = chain.deploy("clean", right, 2)
+    fixed.crash_at_call(0, method="commit")
+    with pytest.raises(Crash):
+        correct(fixed, None)
+    assert [number for number, _ in chain.seams("clean/good")] == [2]
+    correct(chain.deploy("clean", right, 3), 2_000)
+    chain.run()
+    assert chain.counted("fine", *FAMILIES) == [right(number) for number in range(1, 11)]
+
+
+def test_old_code_finishes_what_it_began_between_the_record_of_a_correction_and_its_commit() -> None:
+    chain = started()
+    correct(chain.deploy("clean", right, 2), 1_000)
+    old = chain.clean
+    chain.run()
+    fixed = chain.deploy("clean", right, 3)
+    fixed.meanwhile(old.start, method="publish")  # a supervisor starts it right before the record
+    with pytest.raises(Superseded):
+        correct(fixed, 2_000)
+    chain.feed(11, at_ms=3_000)
+    old.crash_at_call(0, method="publish")
+    old.run_until_crash()
+    with pytest.raises(PlanMismatch, match="Run the old code"):
+        correct(fixed, 2_000)
+    old.service = None
+    old.run_until_caught_up()
+    correct(fixed, 2_000)
+    chain.clean = fixed
+    chain.run()
+    assert chain.counted("fine", *FAMILIES) == [right(number) for number in range(1, 12)]
+
+
 def test_both_republishers_are_corrected() -> None:
     chain = started()
     correct(chain.deploy("clean", right, 2), 2_000)

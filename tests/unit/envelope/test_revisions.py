@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from sqe_chain.chain import Link
+from sqe_chain.chain import Coordinates, Link
+from sqe_chain.envelope.marks import PartitionMarks
+from sqe_chain.envelope.message import parse_head, republish
 from sqe_chain.envelope.revisions import (
     Revision,
     RevisionRecord,
+    earliest,
     family_of,
     label,
     name_with,
@@ -233,3 +236,24 @@ def test_the_first_record_of_a_revision_holds() -> None:
 def test_a_record_that_cannot_be_understood_is_refused(content: bytes | None) -> None:
     with pytest.raises(UnknownRevision, match=r"good.revisions\[0\]@4: a revision that cannot be understood"):
         RevisionRecord.from_record(Record(content, at=4))
+
+
+def test_several_revisions_begin_where_the_first_of_them_does() -> None:
+    # The second one has all of partition 1.
+    assert earliest([SECOND, THIRD]) == Revision(3, {RAW: {0: (3, 10)}})
+    other = Revision(4, {OTHER: {0: (1, 1)}})
+    assert earliest([SECOND, other]) == Revision(4, {RAW: {0: (3, 10)}, OTHER: {0: (1, 1)}})
+    assert earliest([SECOND, Revision(5)]) == Revision(5)
+
+
+def test_a_mark_that_was_moved_back_compares_no_siblings() -> None:
+    def made(root: int, of: int) -> bytes:
+        at = Coordinates(topic="raw", topic_id=RAW, partition=0, offset=root, leader_epoch=1)
+        return republish(None, at, b"x", output="up/out", key=None, of=of, timestamp_ms=1, codec="bytes")
+
+    marks = PartitionMarks("mid", OTHER, 0)
+    heads = [parse_head(made(root, of)) for root, of in ((1, 2), (2, 1), (3, 1))]
+    assert [marks.accept(head, offset) for offset, head in enumerate(heads)] == [True, True, True]
+    last = place(1, 1) + b"\xff" * 4
+    marks[heads[0].lane].move_back(last, 0)
+    assert [marks.accept(head, offset) for offset, head in enumerate(heads)] == [False, True, True]
