@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from sqe_chain.chain import Link
 from sqe_chain.envelope.message import read
-from sqe_chain.envelope.revisions import FIRST, is_of
+from sqe_chain.envelope.revisions import FIRST, family_of, is_of, label
 from sqe_chain.errors import EnvelopeError, PlanMismatch, PoisonError
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Environment
@@ -192,12 +192,20 @@ class BegunBatches:
         names = {f"{flow.name}/{node.name}" for node in flow.outputs}
         for message in self._since_begun(sorted({node.topic for node in flow.outputs})):
             link = last_link(message)
-            if link is None or not is_of(link.output, names):
+            if link is None or not is_of(link.output, names) or not self._counts(message, link):
                 continue
             read = self._read_with(link.topic_id, link.partition, link.offset)
             if read is not None:
                 place = read.topic, read.partition, link.offset
                 yield place, (message.topic(), message.partition()), message
+
+    def _counts(self, message: Message, link: Link) -> bool:
+        """Whether receivers count a record: a paused run of older code publishes under revisions that are superseded."""
+        revised = self.given.find(OutputRevisions)
+        chain = read(message.value(), headers=message.headers()).chain
+        root, position = chain.links[0], chain.position()
+        counts = FIRST if revised is None else label(root.topic_id, root.partition, position, revised.all)
+        return family_of(link.output)[1] == counts
 
     def _read_with(self, topic_id: bytes, partition: int, offset: int) -> Range | None:
         """What an input is read with; None: it is not in these batches."""

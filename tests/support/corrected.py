@@ -74,7 +74,7 @@ class Chain:
 
     def numbers(self, topic: str) -> list[str]:
         """The names of the outputs that published there, in the order of the log."""
-        return [self._links(record)[-1].output for record in self.log.records(topic)]
+        return [self.links(record)[-1].output for record in self.log.records(topic)]
 
     def seams(self, family: str) -> list[tuple[int, dict[tuple[str, int], tuple[int, int]] | None]]:
         """The revisions of an output: the number, and the first place of each root partition."""
@@ -97,7 +97,7 @@ class Chain:
         known = {family: self.seams(family) for family in families}
         marks: dict[object, bytes] = {}
         for record in self.log.records(topic):
-            envelope, links = read(record.value()), self._links(record)
+            envelope, links = read(record.value()), self.links(record)
             root = links[0]
             at = root.leader_epoch, root.offset
             replaced = False
@@ -115,7 +115,7 @@ class Chain:
             yield from (int(payload or b"") for payload in envelope.payloads)
 
     @staticmethod
-    def _links(record: Message) -> tuple[Link, ...]:
+    def links(record: Message) -> tuple[Link, ...]:
         return read(record.value()).chain.links
 
 

@@ -139,6 +139,18 @@ def test_old_code_finishes_what_it_began_between_the_record_of_a_correction_and_
     assert chain.counted("fine", *FAMILIES) == [right(number) for number in range(1, 12)]
 
 
+def test_a_paused_run_of_old_code_does_not_stop_the_redo_of_a_batch_that_new_code_has_begun() -> None:
+    chain = started()
+    old = next(record for record in chain.log.records("good") if chain.links(record)[0].offset == 4)
+    correct(chain.deploy("clean", right, 2), 1_000)
+    chain.clean.crash_at_call(1, method="publish")
+    chain.clean.run_until_crash()
+    # It wakes, and publishes what it had made before it was fenced off.
+    chain.log.append("good", old.partition(), old.value(), old.key(), old.headers())
+    chain.run()
+    assert chain.counted("fine", *FAMILIES) == [right(number) for number in range(1, 11)]
+
+
 def test_both_republishers_are_corrected() -> None:
     chain = started()
     correct(chain.deploy("clean", right, 2), 2_000)
