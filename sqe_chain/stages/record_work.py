@@ -275,6 +275,9 @@ class RecordWork(StageWork):
         if self._times:
             self._give_time(record, unit)
         verdict = self._stage.accept(record)
+        if verdict.reason == Reason.LATE and record.own_time:
+            hint = f"its input has the place {record.place_ms} ms; allow for older rows, or name their earliest time where the chain begins"
+            verdict = replace(verdict, detail=f"{verdict.detail}; {hint}")
         if verdict.reason is not None:
             self._task.counts[self._task.name, str(verdict.reason)] += 1
         if verdict.reason == Reason.LATE and self._late == "stop":

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sqe_chain.errors import FlowError
-from sqe_chain.flow import Flow, count
+from sqe_chain.flow import Flow, count, sum_
 from sqe_chain.stages import Hopping, JumpGuard, Sessions, Tumbling
 from sqe_chain.testing import Rehearsal
 
@@ -178,6 +178,48 @@ def test_what_windows_give_has_one_time_again_and_what_a_filter_passes_has_not(t
     rehearsal.run_until_caught_up()
     letters = rehearsal.log.records("hourly.dead-letters")
     assert len(letters) == (through == "filter")
+
+
+def test_a_late_row_is_dropped_with_what_to_do() -> None:
+    flow = Flow("hourly", state_partitions=1)
+    rows = flow.source("uploads", dict, raw=True).flat_map(rows_of).key_by(lambda row: row["robot"])
+    windows = rows.windowed("hours", Tumbling(HOUR_MS), time="at", rows=count(), lateness_ms=HOUR_MS)
+    windows.dropped().map(lambda dropped: {"detail": dropped.detail}).to("late", partitions=1)
+    rehearsal = Rehearsal(flow)
+    rehearsal.feed("uploads", {"rows": [{"robot": "A", "at": at(9, 59)}]}, timestamp_ms=at(12, 0))
+    rehearsal.run_until_caught_up()
+    (late,) = objects(rehearsal, "late")
+    assert f"its input has the place {at(12, 0)} ms; allow for older rows" in late["detail"]
+
+
+@pytest.mark.parametrize("in_one_flow", [True, False])
+@pytest.mark.parametrize("seed", range(6))
+def test_days_of_hours_need_no_lateness(seed: int, in_one_flow: bool) -> None:
+    """A window's result has the last millisecond of its window as its place."""
+    drawn = Drawn(seed, by_record=False)
+    flow, days = Flow("hours", state_partitions=3), Flow("days", state_partitions=2)
+    hourly = source(flow, "uploads", by_record=False).windowed(
+        "hours", Tumbling(HOUR_MS), time="at", rows=count()
+    )
+    if not in_one_flow:
+        hourly.to("hours", partitions=2)
+    given = hourly if in_one_flow else days.source("hours", dict)
+    given.windowed("days", Tumbling(24 * HOUR_MS), key="key", time="start_ms", rows=sum_("state.rows")).to(
+        "days", partitions=2
+    )
+    rehearsal = run(flow, drawn, seed)
+    if not in_one_flow:
+        rehearsal.close_windows()
+    reader = rehearsal if in_one_flow else Rehearsal(days, log=rehearsal.log)
+    reader.close_windows()
+    found = {
+        (day["key"], day["start_ms"] // HOUR_MS // 24): day["state"]["rows"]
+        for day in objects(reader, "days")
+    }
+    wanted = Counter(
+        (row["robot"], row["at"] // HOUR_MS // 24) for topic, row in drawn.rows if topic == "uploads"
+    )
+    assert found == wanted
 
 
 @pytest.mark.parametrize("policy", ["hold", "drop"])
