@@ -225,7 +225,7 @@ class ForgetFlow:
         if not self.topics or not layouts or self.log is None:
             return []
         read = {topic for layout in layouts for topic in layout.sources}
-        chosen = sorted({*_outputs(layouts), f"{self.name}.dead-letters"} - read)
+        chosen = sorted({*_outputs(layouts), f"{self.name}.dead-letters", f"{self.name}.published"} - read)
         for other in others:
             if other.unreadable:
                 raise ConfigurationError(

@@ -12,6 +12,7 @@ from threading import Event, Thread
 
 import pytest
 
+from sqe_chain.adapters.memory._log import MemoryTransactionalWriter
 from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import (
     ConfigurationError,
@@ -195,6 +196,35 @@ def test_the_topic_of_markers_is_needed_and_is_compacted() -> None:
     rehearsal.log.delete("plain.published")
     with pytest.raises(ConfigurationError, match="compacted topic 'plain"):
         rehearsal.batch()
+
+
+def test_a_producer_whose_commit_was_perhaps_repeated_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repetition that is still on its way would commit a part of the next transaction."""
+
+    def commit(self: MemoryTransactionalWriter) -> None:
+        whole(self)
+        self.worn = True
+
+    whole = MemoryTransactionalWriter.commit
+    monkeypatch.setattr(MemoryTransactionalWriter, "commit", commit)
+    rehearsal = _begun(stages=True)
+    _check(rehearsal, stages=True)
+    fences = [write for write in rehearsal.script.written if write.startswith("fence")]
+    assert len(fences) == 2, "one at the start, and one before the second plan"
+
+
+def test_a_flow_that_was_forgotten_begins_again_without_its_markers() -> None:
+    rehearsal = _begun(stages=True)
+    _check(rehearsal, stages=True)
+    rehearsal.log.forget("plain")
+    anew = Rehearsal(rehearsal.flow, log=rehearsal.log)
+    with pytest.raises(StoreInconsistent, match="If the flow was forgotten, delete that topic"):
+        anew.batch()
+    rehearsal.log.recreate("out", 3)
+    rehearsal.log.recreate("counts", 2)
+    rehearsal.log.delete("plain.published")
+    rehearsal.log.create_topic("plain.published", 1, compacted=True)
+    _check(Rehearsal(rehearsal.flow, log=rehearsal.log), stages=True)
 
 
 def test_markers_are_found_behind_what_was_aborted() -> None:
