@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from sqe_chain.adapters import open_store
 from sqe_chain.adapters.cassandra import CassandraStore
+from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.cli.commands import application
 from sqe_chain.ext.dev import RedisServer
 from sqe_chain.ext.dev.process import wait_until
@@ -44,11 +45,15 @@ def double(event: dict) -> dict:
     return {**event, "n": 2 * event["n"]}
 
 
-def counting(name, view=None, prefix=""):
-    flow = Flow(name, state_partitions=1, poison="dead_letter", dead_letter_topic=prefix + "dead")
+def counting(name, view=None, prefix="", transactional=False):
+    flow = Flow(name, state_partitions=1, poison="dead_letter", dead_letter_topic=prefix + "dead", transactional=transactional)
     counted = flow.source(prefix + "in", dict, raw=True).aggregate("total", key=key_of, state=dict, fold=add, view=view)
     counted.changes().to(prefix + "out", partitions=1)
     return flow
+
+
+def publishing(name):
+    return counting(name, transactional=True)
 
 
 def doubling(name, prefix=""):
@@ -181,10 +186,18 @@ COUNTING: Final[tuple[Right, ...]] = (
 """What the login of a flow with stages needs, by docs/production.md."""
 DOUBLING: Final[tuple[Right, ...]] = (*COUNTING, ("out", "READ"), ("dead", "READ"))
 """The same without stages: it reads back what it has published."""
-NEEDED: Final = {"counting": COUNTING, "doubling": DOUBLING}
+OF_MARKERS: Final[tuple[Right, ...]] = (("published", "READ"), ("published", "WRITE"))
+PUBLISHING: Final[tuple[Right, ...]] = (
+    *(*COUNTING, *OF_MARKERS),
+    *(("published", "DESCRIBE_CONFIGS"), ("transactions", "WRITE")),
+)
+"""What that of a transactional flow needs."""
+NEEDED: Final = {"counting": COUNTING, "doubling": DOUBLING, "publishing": PUBLISHING}
+OTHERS: Final = ("counting", "doubling")
 LACKING: Final = [
-    *((kind, right) for kind, needed in NEEDED.items() for right in needed),
-    *((kind, (what, "ALL")) for kind in NEEDED for what in ("in", "out", "group")),
+    *((kind, right) for kind in OTHERS for right in NEEDED[kind]),
+    *(("publishing", right) for right in OF_MARKERS),
+    *((kind, (what, "ALL")) for kind in OTHERS for what in ("in", "out", "group")),
 ]
 """Kind of flow, and the right that its login lacks; "ALL": all of them, also to see that it exists."""
 
@@ -203,23 +216,29 @@ def rights_without(kind: str, lacking: Right | None) -> list[Right]:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
     directory = tmp_path_factory.mktemp("guarded")
-    rows = {user_of(*row): row for row in [*LACKING, *((kind, None) for kind in NEEDED)]}
+    lacking: list[tuple[str, Right | None]] = [*LACKING, ("publishing", ("transactions", "WRITE"))]
+    rows = {user_of(*row): row for row in [*lacking, *((kind, None) for kind in NEEDED)]}
     flows = [f"{user} = {kind}({user!r})" for user, (kind, _) in rows.items()]
     flows += [f"redis_{row} = counting('redis_{row}', {user.view!r})" for row, user in USERS.items()]
     flows += [f"outage_{row} = counting('outage_{row}')" for row in NO_WRITES]
     flows += [f"weak_{row} = counting('weak_{row}')" for row in WEAK]
     flows += [f"{name} = counting('{name}')" for name in ("cassandra_all", "cassandra_none", "joined")]
-    flows += [f"{kind}_nowhere = {kind}('{kind}_nowhere', prefix='nowhere.')" for kind in NEEDED]
+    flows += [f"{kind}_nowhere = {kind}('{kind}_nowhere', prefix='nowhere.')" for kind in OTHERS]
     (directory / "broken_flows.py").write_text(FLOWS + "\n".join(flows) + "\n")
     with guarded_kafka(directory, rows, {"in": 1, "out": 1, "dead": 1}) as server:
         server.grant({user: (user, rights_without(*row)) for user, row in rows.items()})
+        log = KafkaLog(server.open_address)
+        for user, (kind, _) in rows.items():
+            if kind == "publishing":
+                log.create_topic(f"{user}.published", 1, compacted=True)
+        log.close()
         server.fill("in", [{"k": "x", "n": 1}] * 3)
         yield server
 
 
 def at_kafka(server: GuardedKafka, user: str) -> Deployed:
     kafka = ("--kafka", server.address, "--kafka-config", str(server.login(user)))
-    store = f"sqlite://{server.directory}/{user}.db" if user.startswith("counting") else ""
+    store = f"sqlite://{server.directory}/{user}.db" if not user.startswith("doubling") else ""
     return Deployed(server.directory, kafka, store)
 
 
@@ -230,13 +249,21 @@ def test_a_right_at_kafka_that_is_missing_is_named(
     monkeypatch.syspath_prepend(guarded.directory)
     user, (what, operation) = user_of(kind, right), right
     asked = operation in {"READ", "WRITE"}  # of others the broker refuses to answer
-    name = user if what == "group" else what
+    name = {"group": user, "published": f"{user}.published"}.get(what, what)
     both_stop(
         at_kafka(guarded, user),
         user,
         "no-right" if asked else "unreachable",
         f"{name} {operation if asked else 'authorization'}",
     )
+
+
+def test_a_right_to_transactions_that_is_missing_is_named(
+    guarded: GuardedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(guarded.directory)
+    user = user_of("publishing", ("transactions", "WRITE"))
+    both_stop(at_kafka(guarded, user), user, "ConfigurationError", "WRITE on transactional ids")
 
 
 @pytest.mark.parametrize("kind", NEEDED)
@@ -251,7 +278,7 @@ def test_the_documented_rights_at_kafka_are_enough(
 # --- topics and groups ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", NEEDED)
+@pytest.mark.parametrize("kind", OTHERS)
 def test_topics_that_do_not_exist_are_named(
     guarded: GuardedKafka, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

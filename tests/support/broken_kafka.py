@@ -21,7 +21,7 @@ driver: Any = confluent_kafka.admin  # its stubs lack ACLs
 
 PASSWORD: Final = "s3cret-9Qz"  # noqa: S105 - opens nothing but a server of this test
 Right = tuple[str, str]
-"""A topic, or "group", and an operation."""
+"""A topic, "group", "published" (the topic of markers) or "transactions", and an operation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,7 @@ class GuardedKafka:
         admin = driver.AdminClient({"bootstrap.servers": self.open_address})
         bindings = [
             driver.AclBinding(
-                driver.ResourceType.GROUP if what == "group" else driver.ResourceType.TOPIC,
-                group if what == "group" else what,
-                driver.ResourcePatternType.LITERAL,
+                *_resource(what, group),
                 f"User:{user}",
                 "*",
                 driver.AclOperation[operation],
@@ -83,6 +81,16 @@ class GuardedKafka:
         for value in values:
             producer.produce(topic, json.dumps(value), key="k")
         assert producer.flush(PATIENCE_S) == 0
+
+
+def _resource(what: str, group: str) -> tuple[Any, str, Any]:
+    """Kind, name and pattern of what a right is for."""
+    literal = driver.ResourcePatternType.LITERAL
+    if what == "transactions":
+        return driver.ResourceType.TRANSACTIONAL_ID, f"{group}/", driver.ResourcePatternType.PREFIXED
+    if what == "group":
+        return driver.ResourceType.GROUP, group, literal
+    return driver.ResourceType.TOPIC, f"{group}.published" if what == "published" else what, literal
 
 
 @contextmanager
