@@ -30,7 +30,7 @@ from uuid import uuid4
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from sqe_chain.adapters.kafka import KafkaLog
-from sqe_chain.ext.dev import KafkaServer
+from sqe_chain.ext.dev import KafkaServer, RedisServer
 from sqe_chain.ext.dev.process import wait_until
 from tests.support.connect_worker import ConnectWorker
 from tests.support.plain_readers import OUT_PARTITIONS, PARTITIONS, faults_in, inputs_from
@@ -52,13 +52,15 @@ class Trial:
 
     Args:
         kafka: broker.
-        directory: for its store and logs.
+        store: URL; not SQLite, whose file a stopped process may have locked.
+        directory: for logs.
         engine: of `ENGINES`.
         flow: of `tests.support.transactional_flows`.
         seed: of the moments of kills.
     """
 
     kafka: str
+    store: str
     directory: Path
     engine: str
     flow: str
@@ -107,7 +109,7 @@ class Trial:
         return self.read()
 
     def _start(self, *more: str) -> ServiceProcess:
-        where = ("--kafka", self.kafka, "--store", f"sqlite://{self.directory}/states.db", "--log-json")
+        where = ("--kafka", self.kafka, "--store", self.store, "--log-json")
         arguments = ("run", f"tests.support.transactional_flows:{self.flow}", *where, "--interval", "50ms")
         log = self.directory / f"life-{len(self.lives)}.log"
         environment = {"PYTHONPATH": str(ROOT), "CHAOS_PREFIX": self.prefix}
@@ -211,7 +213,14 @@ def main(arguments: list[str] | None = None) -> int:
     with ExitStack() as run:
         directory = Path(run.enter_context(tempfile.TemporaryDirectory(prefix="kills-")))
         server = run.enter_context(KafkaServer(fast_boot=True))
-        trial = Trial(server.bootstrap, directory, options.engine, options.flow, options.seed)
+        trial = Trial(
+            server.bootstrap,
+            run.enter_context(RedisServer()).url,
+            directory,
+            options.engine,
+            options.flow,
+            options.seed,
+        )
         run.callback(trial.close)
         sink = ConnectWorker(server.bootstrap, trial.topics[0], directory) if options.connect else None
         if sink is not None:
