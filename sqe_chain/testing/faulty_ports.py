@@ -68,7 +68,10 @@ class _FaultyTransactionalWriter(_FaultyWriter):
     """Each record counts as one write, and so does each commit."""
 
     reads = frozenset[str]()
-    writes: ClassVar = {**_FaultyWriter.writes, "commit": "commit of a transaction"}
+    writes: ClassVar = {**_FaultyWriter.writes, "commit_transaction": "commit of a transaction"}
+
+    def commit(self) -> None:
+        self._call("commit_transaction", self.inner.commit)
 
 
 class _FaultyMember(FaultyPort):

@@ -23,8 +23,8 @@ from sqe_chain.errors import (
     Superseded,
 )
 from sqe_chain.flow import Flow
-from sqe_chain.testing import Rehearsal
-from tests.support.plain_readers import committed, faults, feed, rehearsal_of
+from sqe_chain.testing import Rehearsal, prove
+from tests.support.plain_readers import committed, faults, feed, inputs_from, rehearsal_of, transactional_flow
 from tests.support.suites import points
 from tests.support.sweeping import Point
 
@@ -319,3 +319,9 @@ def test_a_batch_that_was_killed_is_finished_before_a_flow_becomes_transactional
     later = Rehearsal(flow, log=rehearsal.log, store=rehearsal.stores)
     with pytest.raises(ServiceStopped):
         later.batch()
+
+
+def test_transactional_flows_can_be_proved() -> None:
+    inputs = [value for _, value, _ in inputs_from(0, 6)]
+    proof = prove(transactional_flow(stages=True), {"in": inputs}, schedules=20, other_processes=False)
+    assert "is exact" in str(proof)
