@@ -16,7 +16,6 @@ from sqe_chain.envelope.carrier import find_head, is_chained
 from sqe_chain.envelope.head import parse_chain
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.envelope.revisions import (
-    FIRST,
     Place,
     Revision,
     family_of,
@@ -56,13 +55,23 @@ class _Lane:
 
 @dataclass(slots=True)
 class KeptInput:
-    """What is kept of an input partition, up to where it was read."""
+    """What is kept of an input partition, up to where it was read.
+
+    Attributes:
+        env: the flow and its ports.
+        tp: topic and partition.
+        progress: how far it was read.
+        bound: where its log begins and ends.
+        lanes: lane as its writer states it -> what is known of it, after `places` or `find_lanes`.
+        known: the revisions of the outputs that it is; None: they were not read.
+    """
 
     env: Environment
     tp: TopicPartition
     progress: InputProgress
     bound: Bounds
     lanes: dict[int, _Lane] = field(default_factory=dict)
+    known: dict[str, list[RevisionRecord]] | None = None
 
     def places(self) -> Iterator[tuple[int, int, bytes]]:
         """Offset, lane and place of the root of each message; notes the lanes. Records that cannot be read are passed over."""
@@ -84,6 +93,12 @@ class KeptInput:
                 if lane not in self.lanes:
                     self.lanes[lane] = _Lane(root, place, links[-1].output if links else "")
                 yield message.offset(), lane, place
+
+    def find_lanes(self) -> None:
+        """Look for all lanes. Without envelopes there is one, whose root the input is itself."""
+        if not self._raw:
+            for _ in self.places():
+                pass
 
     def moved_back(self, revision: Revision) -> InputProgress:
         """The progress from which a revision is made: back to the first record at or beyond its seam, never forward.
@@ -139,33 +154,47 @@ class KeptInput:
         """
         if self.bound.begin == 0:
             return
+        whole = bool(self.lanes)
         for lane in self.lanes.values():
             begins = revision.begins(*lane.root[1:])
-            if begins is not None and begins <= lane.first and not self._began_later(lane):
+            later, replaced = self._begun_since(lane)
+            whole = whole and replaced
+            if begins is not None and begins <= lane.first and not later:
                 root, _, partition = lane.root
                 raise self._lost(f"roots of {root}[{partition}]")
-        seams = [_first_place(revision)] if revision.since is None or revision.since else []
+        if whole:  # what was before is replaced by a revision that is kept, whichever lanes it had
+            return
+        seam = _first_place(revision)
         for number, mark in self.progress.marks.lanes.items():
-            if number not in self.lanes and any(mark.position[:ROOT_LENGTH] >= seam for seam in seams):
+            if number not in self.lanes and mark.position[:ROOT_LENGTH] >= seam:
                 raise self._lost(f"all of lane {number:016x}")
 
-    def _began_later(self, lane: _Lane) -> bool:
-        """Whether a lane is of a revision that began when the kept log had begun."""
+    def _begun_since(self, lane: _Lane) -> tuple[bool, bool]:
+        """Whether all that counts of a lane's output is kept: its revision, or one that replaces it as a whole, began in the kept log.
+
+        Second, whether it is one that replaces all.
+        """
         family, number = family_of(lane.writer)
-        if number == FIRST:
-            return False
-        name, log = revisions_topic(self.tp[0]), self.env.ports.log
-        info = log.describe([name]).get(name)
-        if info is None:
-            return False
-        bound = log.bounds([(name, 0)])[name, 0]
-        read = Range(name, info.topic_id, 0, bound.begin, bound.stable_end)
-        known = records_by_family(message for block in log.read(read) for message in block)
-        return any(
-            record.revision.number == number
+        began = [
+            record.revision
+            for record in self._records().get(family, ())
+            if record.revision.number >= number
             and record.ends[self.tp[1] : self.tp[1] + 1] >= (self.bound.begin,)
-            for record in known.get(family, ())
-        )
+        ]
+        whole = any(revision.whole for revision in began)
+        return whole or any(revision.number == number for revision in began), whole
+
+    def _records(self) -> dict[str, list[RevisionRecord]]:
+        """The revisions of the outputs that this input is."""
+        if self.known is None:
+            name, log = revisions_topic(self.tp[0]), self.env.ports.log
+            info = log.describe([name]).get(name)
+            self.known = {}
+            if info is not None:
+                bound = log.bounds([(name, 0)])[name, 0]
+                read = Range(name, info.topic_id, 0, bound.begin, bound.stable_end)
+                self.known = records_by_family(message for block in log.read(read) for message in block)
+        return self.known
 
     def _lost(self, what: str) -> LostOffsets:
         topic, partition = self.tp
@@ -190,8 +219,7 @@ def begin_at(
     """
     roots = dict[bytes, str]()
     for own in kept:
-        for _ in own.places():
-            pass
+        own.find_lanes()
         roots[own.progress.topic_id] = own.tp[0]
         roots |= {lane.root[1]: lane.root[0] for lane in own.lanes.values()}
     described = env.log.describe({*roots.values()})

@@ -416,3 +416,88 @@ def test_a_batch_that_was_begun_after_a_correction_skips_what_its_own_revision_h
         chain.run()
         assert skipped_inputs(chain) == [(1, 1), (2, 2)]
         assert chain.counted("fine", *FAMILIES) == [10, 20], at
+
+
+def test_where_retention_has_taken_roots_all_can_be_corrected_from_a_time_only() -> None:
+    chain = started()
+    for partition in (0, 1):
+        chain.log.truncate_before("raw", partition, 2)
+    fixed = chain.deploy("clean", right, 2)
+    with pytest.raises(LostOffsets, match="Correct from a time"):
+        correct(fixed, None)
+    found = correct(fixed, 0)
+    assert found.offsets == {("raw", 0): 2, ("raw", 1): 2}
+    chain.run()
+    # What was made of roots that are gone stays.
+    assert chain.counted("fine", *FAMILIES) == sorted([*map(wrong, range(1, 5)), *map(right, range(5, 11))])
+
+
+def test_where_all_roots_are_gone_nothing_is_corrected_and_what_comes_counts() -> None:
+    chain = started()
+    chain.log.truncate_before("raw", 0, 5)
+    correct(chain.deploy("clean", right, 2), 1_000)
+    chain.feed(11, 12, 13, at_ms=3_000)
+    chain.run()
+    even, odd = [2, 4, 6, 8, 10, 12], [1, 3, 5, 7, 9]
+    # Raw[0] had the odd numbers. New code makes what comes there, under the revision of before.
+    want = sorted([*map(right, even), *map(wrong, odd), *map(right, (11, 13))])
+    assert chain.counted("fine", *FAMILIES) == want
+
+
+def test_a_whole_correction_before_lets_the_second_republisher_begin_where_its_input_begins() -> None:
+    chain = started()
+    chain.keyed.run_until_caught_up()
+    correct(chain.deploy("clean", right, 2), None)
+    chain.run()
+    before = [chain.log.records("good.revisions")[0].value()]
+    ends = json.loads(before[0] or b"")["ends"]
+    for partition in (0, 1):
+        chain.log.truncate_before("good", partition, ends[partition])
+    found = correct(chain.deploy("keyed", lambda number: number + 1_000, 2), 1_000)
+    assert found.offsets == {("good", 0): ends[0], ("good", 1): ends[1]}
+    chain.run()
+    assert chain.counted("fine", *FAMILIES) == [10 * number + 1_000 for number in range(1, 11)]
+
+
+def test_a_seam_after_all_records_begins_with_what_comes() -> None:
+    chain = started()
+    found = correct(chain.deploy("clean", right, 2), 5_000)
+    assert found.since == {("raw", 0): (1, 5), ("raw", 1): (1, 5)}
+    chain.feed(11, 12, at_ms=6_000)
+    chain.run()
+    assert chain.counted("fine", *FAMILIES) == sorted([*map(wrong, range(1, 11)), 110, 120])
+    assert chain.numbers("good")[-1] == "clean/good@2"
+
+
+def test_what_a_root_topic_gave_before_it_was_created_again_stays_and_what_it_gives_now_is_corrected() -> (
+    None
+):
+    chain = Chain(partitions=1)
+    chain.deploy("clean", wrong)
+    chain.feed(1, 2, at_ms=1_000)
+    chain.run()
+    chain.log.delete("raw")
+    chain.log.create_topic("raw", 1)
+    chain.deploy("clean", wrong)
+    chain.feed(3, 4, at_ms=2_000)
+    chain.run()
+    correct(chain.deploy("keyed", lambda number: number + 1_000, 2), 0)
+    chain.run()
+    assert chain.counted("fine", "clean/good") == sorted([11, 21, 31, 41, 1_031, 1_041])
+
+
+def test_records_with_several_outputs_and_none_are_corrected_as_one() -> None:
+    chain = Chain()
+    chain.deploy("clean", wrong)
+    chain.feed(*range(1, 9), at_ms=1_000)
+    chain.run()
+    flow = Flow("clean")
+    source = flow.source("raw", int, raw=True)
+    several = source.flat_map(lambda number: [number] * (number % 3))
+    several.to("good", key=str, partitions=2, revision=2)
+    chain.clean = Rehearsal(flow, log=chain.log)
+    correct(chain.clean, 1_000)
+    chain.run()
+    assert chain.counted("fine", *FAMILIES) == sorted(
+        number for number in range(1, 9) for _ in range(number % 3)
+    )
