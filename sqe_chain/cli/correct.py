@@ -13,6 +13,7 @@ from sqe_chain.cli.values import moment_ms
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.protocol.revising import Corrected
+from sqe_chain.protocol.whole_revisions import check_may_be_revised
 from sqe_chain.protocol.without_plans import Republisher
 
 _ALL = "beginning"
@@ -41,11 +42,12 @@ def correct(
     revision up. You may kill this and run it again. It is for flows without stages.
     """
     flow = load_flow(target)
-    if flow.keeps_plans:
+    if flow.stages:
         raise ConfigurationError(
-            f"flow {flow.name!r} has stages or reads files: its states at a point in time mix what came before and after. Expected a flow without. "
+            f"flow {flow.name!r} has stages: its states at a point in time mix what came before and after. Expected a flow without. "
             "Declare the next revision of its outputs, and run sqe-chain rebuild"
         )
+    check_may_be_revised(flow)
     time_ms = None if since == _ALL else moment_ms("--from", since)
     with prepare_command(flow, settings_in(operation), operation) as prepared:
         service = Republisher(prepared.env)

@@ -36,6 +36,7 @@ from sqe_chain.plans.layout import (
     check_read_type,
     read_type,
 )
+from sqe_chain.plans.own_revisions import declared_revision
 from sqe_chain.ports import Bounds, Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol.begun import BegunBatch, last_link
 from sqe_chain.task.reading import check_read_id
@@ -266,12 +267,18 @@ def check_first_stage(
 
     Raises:
         PlanMismatch: a run published a batch, and was killed before its commit, or the flow was rewound. After a stage its
-            outputs have other lanes. Or a release of dead-letter records was interrupted.
+            outputs have other lanes. Or a release of dead-letter records was interrupted, or another revision is declared.
         NoCommittedOffset: the marks of a partition did not fit into its commit.
     """
-    flow = env.flow
+    flow, declared = env.flow, declared_revision(env.flow)
     for tp in entered.inputs.keys() - {*entered.fresh}:
         meta = parse_metadata(commits[tp])
+        known, _ = _revision_in(meta)
+        if known != declared:
+            raise PlanMismatch(
+                f"flow {flow.name!r} gets its first stage, and its outputs are declared with revision {declared}. Without stages they had {known}. "
+                f"Expected the same: what it had published would be replaced, and not published again. Declare revision={known}"
+            ).at(*tp)
         if "begun" in meta:
             raise PlanMismatch(
                 f"flow {flow.name!r}: a run without stages has begun a batch of {tp[0]}[{tp[1]}] at offset {commits[tp].offset}, and was killed "

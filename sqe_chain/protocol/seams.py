@@ -18,6 +18,7 @@ from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.envelope.revisions import (
     Place,
     Revision,
+    RevisionRecord,
     family_of,
     records_by_family,
     revisions_topic,

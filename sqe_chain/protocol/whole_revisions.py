@@ -20,6 +20,20 @@ from sqe_chain.plans.revisions import Revisions
 from sqe_chain.ports import Log, Output
 
 
+def check_may_be_revised(flow: CompiledFlow) -> None:
+    """Refuse a revision of a flow that keeps plans without stages: neither a rebuild begins it, nor `sqe-chain correct`.
+
+    Raises:
+        ConfigurationError: it is declared.
+    """
+    declared = declared_revision(flow)
+    if declared != FIRST and not flow.stages:
+        raise ConfigurationError(
+            f"flow {flow.name!r} reads files, or is transactional without a stage, and declares revision {declared}. Expected revision 1: what it has "
+            "published is not corrected under its name. Give its outputs new names"
+        )
+
+
 def check_own_revision(flow: CompiledFlow, last: Plan) -> None:
     """Check that a flow with stages publishes under the revision of its plan.
 
@@ -55,7 +69,7 @@ def begin_own_revision(env: Environment, infos: Infos) -> None:
     if number == FIRST or not flow.stages:
         return
     for node in flow.outputs:
-        env.log.create_topic(revisions_topic(node.topic), 1)
+        env.log.create_topic(revisions_topic(node.topic), 1, kept=True)
     tps = inputs.partitions_of({node.topic: infos[node.topic] for node in flow.outputs}.values())
     bounds = env.log.bounds(tps)
     ends = {

@@ -38,7 +38,7 @@ from sqe_chain.protocol.finish import OwnedFlow, PlanLog
 from sqe_chain.protocol.processing import Batch, Processor
 from sqe_chain.protocol.redo import Recovery
 from sqe_chain.protocol.transactions import Transactions
-from sqe_chain.protocol.whole_revisions import check_own_revision
+from sqe_chain.protocol.whole_revisions import check_may_be_revised, check_own_revision
 from sqe_chain.task.states import Claim
 
 
@@ -109,6 +109,7 @@ class StagedService(FlowRun):
                 f"flow {self.env.flow.name!r} is transactional. Expected a start without --accept-rollback: its readers would get outputs "
                 "twice. Restore the store, or declare the flow without transactional=True"
             )
+        check_may_be_revised(self.env.flow)
         Overwriting(self.env).check_start()
         return check_stores(self.env)
 

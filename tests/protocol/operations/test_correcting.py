@@ -501,3 +501,28 @@ def test_records_with_several_outputs_and_none_are_corrected_as_one() -> None:
     assert chain.counted("fine", *FAMILIES) == sorted(
         number for number in range(1, 9) for _ in range(number % 3)
     )
+
+
+@pytest.mark.parametrize(("revision", "refused"), [(1, True), (2, False), (3, True)])
+def test_with_its_first_stage_a_flow_keeps_the_revision_that_it_has(revision: int, *, refused: bool) -> None:
+    chain = started()
+    correct(chain.deploy("clean", right, 2), 2_000)
+    chain.run()
+    flow = Flow("clean", state_partitions=1)
+    source = flow.source("raw", int, raw=True).map(right)
+    source.to("good", key=str, partitions=2, revision=revision)
+    source.aggregate("count", key=lambda _: "all", state=dict, fold=lambda _state, _value: None)
+    staged = Rehearsal(flow, log=chain.log)
+    if refused:
+        with pytest.raises(PlanMismatch, match="Declare revision=2"):
+            staged.start()
+        return
+    staged.run_until_caught_up()
+    assert len(chain.log.records("good.revisions")) == 1
+
+
+def test_a_transactional_flow_without_stages_cannot_declare_a_revision() -> None:
+    flow = Flow("clean", transactional=True)
+    flow.source("raw", int, raw=True).to("good", partitions=1, revision=2)
+    with pytest.raises(ConfigurationError, match="transactional without a stage"):
+        Rehearsal(flow).start()
