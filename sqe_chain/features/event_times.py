@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Self
 from sqe_chain.features.decision import BatchDecision, CaughtUp
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.layout import by_name, by_partition
-from sqe_chain.plans.plan import Plan, PlannedRange, Section, left_by
+from sqe_chain.plans.plan import Plan, Section, left_by
 from sqe_chain.ports import TopicPartition
 from sqe_chain.stages.clock import JumpGuard
 from sqe_chain.task.event_times import (
@@ -273,27 +273,13 @@ def watermarks_of(
     return promised
 
 
-def may_be_due(
-    planned: PlannedRange,
-    times: EventTimes,
-    before: Frontier | None,
-    until: Frontier | None,
-    guard: JumpGuard | None,
-) -> bool:
-    """Whether any input that waits may lie up to a frontier, so that they have to be read again.
-
-    One that is far ahead may: what comes next on its lane may show that its clock was wrong.
+def is_far_ahead(times: EventTimes, before: Frontier | None, guard: JumpGuard | None) -> bool:
+    """Whether an input waits that is so far ahead that its clock may be wrong. What comes next on its lane may show it.
 
     Args:
-        planned: what the batch reads of the partition.
         times: of the partition.
         before: the frontier of the batch before.
-        until: that of this batch.
         guard: see `guard_of`.
     """
-    waiting = times.waiting
-    if waiting is None or until is None:
-        return False
     known_ms = -1 if before is None else before.at_ms
-    ahead = guard is not None and max(times.lanes.values(), default=-1) > known_ms + guard.max_jump_ms
-    return (ahead and planned.start < planned.stop) or waiting.may_be_due(*planned.tp, until)
+    return guard is not None and max(times.lanes.values(), default=-1) > known_ms + guard.max_jump_ms

@@ -22,7 +22,7 @@ from sqe_chain.features.event_times import (
     Seen,
     frontier_after,
     gated_times,
-    may_be_due,
+    is_far_ahead,
     progress_of,
     routes_of,
     seen_after,
@@ -35,6 +35,7 @@ from sqe_chain.features.ticking import is_timer_due
 from sqe_chain.features.waiting import IdleWriters
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import TopicIdPartition
+from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Environment, Refold
 from sqe_chain.plans.look import Look, Offsets
 from sqe_chain.plans.plan import Plan, PlannedRange
@@ -44,6 +45,8 @@ from sqe_chain.task.gate import SourceTimes
 from sqe_chain.task.records import Records
 from sqe_chain.task.results import Report
 
+_READS_ON = 16
+"""How often a batch reads on at most, and which part of it has to be free for that. Each time costs a look at the ends of ranges."""
 _LOOK_BACK = 10
 """Offsets read to find a range's last record: the very last ones may be markers of transactions."""
 
@@ -144,10 +147,38 @@ def _take_new(
     may_do = timer_due or EventTime.of(last).waiting or may_be_reached(flow, last)
     if not (decision.reads or may_do or behind):
         return decision
-    decision = keep_in_step(env, without_far_ahead(flow, last, decision, look), look.bounds)
+    decision = _read_on(
+        env, last, keep_in_step(env, without_far_ahead(flow, last, decision, look), look.bounds), look
+    )
     decision = _take(env, idle, last, decision, known, look)
     catches_up = behind and not is_behind(ahead, frontier_after(last, decision))
     return replace(decision, due=decision.due or catches_up)
+
+
+def _read_on(env: Environment, last: Plan, decision: BatchDecision, look: Look) -> BatchDecision:
+    """The batch with as many records as it may have, where partitions that are kept in step have left room.
+
+    The partition that is behind alone moves event time. Reading on there, the batch takes what waits, and the next one need not.
+    """
+    if not env.flow.by_time:
+        return decision
+    for _ in range(_READS_ON):
+        room = look.limit - sum(planned.stop - planned.start for planned in decision.ranges)
+        if room * _READS_ON < look.limit:
+            break
+        stops = inputs.cut(decision.stops, look.bounds, max(len(decision.ranges), room))
+        piece = replace(
+            decision,
+            ranges=tuple(
+                replace(planned, start=planned.stop, stop=stops[planned.tp], again=-1)
+                for planned in decision.ranges
+            ),
+        )
+        piece = keep_in_step(env, without_far_ahead(env.flow, last, piece, look), look.bounds)
+        if piece.stops == decision.stops:
+            break
+        decision = decision.with_stops(piece.stops)
+    return decision
 
 
 def _close_again(
@@ -204,7 +235,7 @@ def _take_known(
     flow, frontier = env.flow, known.frontier
     if flow.gated:
         times = known.all_at(decision.stops, caught_up, decision.clock_ms, for_good=for_good)
-        look_ahead(env, decision, times, look.bounds)
+        look_ahead(env, decision, times, known, look.bounds)
         frontier = furthest(frontier, frontier_of(gated_times(flow, times)))
         if env.role.refold is not None:  # in silence: what comes after it may be published again
             frontier = furthest(frontier, Lanes.of(last).taken_by(decision.stops))
@@ -218,17 +249,13 @@ def _take_known(
 
 def _up_to(flow: CompiledFlow, decision: BatchDecision, known: KnownTimes, taken: Taken) -> BatchDecision:
     """The decision that takes inputs up to a frontier."""
-    ranges, guard = [], guard_of(flow)
+    ranges = []
     for planned in decision.ranges:
         times = known.times.get(planned.tp)
         waiting, again = times and times.waiting, -1
         # Of a topic that no stage takes in this order any more, nothing waits any longer.
         waits = flow.declared_topic[planned.topic] in flow.gated
-        if (
-            times
-            and waiting
-            and (not waits or may_be_due(planned, times, known.frontier, taken.frontier, guard))
-        ):
+        if times and waiting and (not waits or waiting.may_be_due(*planned.tp, taken.frontier)):
             again = waiting.offset
         ranges.append(planned if again == planned.again else replace(planned, again=again))
     return replace(decision, ranges=tuple(ranges), taken=taken)
@@ -407,17 +434,20 @@ def look_ahead(
     env: Environment,
     decision: BatchDecision,
     times: dict[TopicPartition, EventTimes],
+    known: KnownTimes,
     bounds: Mapping[TopicPartition, Bounds],
 ) -> None:
     """Move event time by the last records of what a batch reads, so that it takes what lies before them at once.
 
     Without that, a batch takes what was read by the batch before it, which is right, too, but later. Where the source's function
-    gives the times, that stays so.
+    gives the times, that stays so. It stays so, too, where an input waits that is far ahead. If what comes next shows that its clock was
+    wrong, both are read again by the next batch, whose frontier has not passed them yet.
 
     Args:
         env: the flow and its ports.
         decision: what the batch reads; not one that was sealed before.
         times: event time as it begins, which moves.
+        known: at the end of the batch before.
         bounds: of the partitions.
     """
     flow, guard = env.flow, guard_of(env.flow)
@@ -425,7 +455,9 @@ def look_ahead(
     gated = [
         planned
         for planned in decision.ranges
-        if planned.topic in nodes and nodes[planned.topic].name in flow.gated
+        if planned.topic in nodes
+        and nodes[planned.topic].name in flow.gated
+        and not is_far_ahead(times[planned.tp], known.frontier, guard)
     ]
     for planned, messages in last_records(
         env, [planned for planned in gated if planned.start < planned.stop]

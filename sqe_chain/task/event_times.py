@@ -158,8 +158,8 @@ def believe_times(
 ) -> tuple[int | None, Ahead]:
     """The latest time that is believed after some times, which come in the order of a lane.
 
-    A time that is farther ahead than the guard allows waits for those that come after it, as many as it asks for. One that is
-    not ahead of the clock needs no confirmation: a pause in the past is no clock that runs ahead.
+    A time that is farther ahead than the guard allows waits for those that come after it, as many as it asks for. They must be near to
+    each other, or none may fall back. One that is not ahead of the clock needs no confirmation: a pause in the past is no clock that runs ahead.
 
     Args:
         known: the latest time that was believed before (None: none), and those that were not yet.
@@ -177,6 +177,13 @@ def believe_times(
             allowed_ms = guard.max_jump_ms if now_ms is None else 0
             if clock_ms is None or at_ms > clock_ms + allowed_ms:
                 near = count and max(highest_ms, at_ms) - min(lowest_ms, at_ms) <= guard.max_jump_ms
+                if count and not near and at_ms >= highest_ms:
+                    # Records that do not fall back confirm the first of them at any distance: few may come in a day.
+                    confirmed = count + 1 >= guard.confirmations
+                    now_ms = lowest_ms if confirmed else now_ms
+                    count, lowest_ms = (1, highest_ms) if confirmed else (count, lowest_ms)
+                    count, highest_ms = min(count + 1, max(1, guard.confirmations - 1)), at_ms
+                    continue
                 count = count + 1 if near else 1
                 lowest_ms = min(lowest_ms, at_ms) if near else at_ms
                 highest_ms = max(highest_ms, at_ms) if near else at_ms

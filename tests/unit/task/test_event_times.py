@@ -238,3 +238,16 @@ def test_of_a_writer_that_is_met_by_what_timers_gave_the_rest_of_the_way_is_know
     source.observe(source.shown_by(source.facts(Records(tp, [message], None, int), None)))
     name = "hop/out"
     assert (name, times.hops_of(name)) == ("hop/out", (("hop", "mid"),))
+
+
+def test_records_that_do_not_fall_back_confirm_at_any_distance() -> None:
+    """A partition with fewer than two records a day is believed, two records later; one wrong clock between them is not."""
+    guard, day = JumpGuard(max_jump_ms=100), 1_000
+    known: tuple[int | None, tuple[int, int, int]] = (None, (0, 0, 0))
+    believed = []
+    for at_ms in (1 * day, 3 * day, 900 * day, 5 * day, 7 * day, 9 * day, 11 * day):
+        known = believe_times(known, [at_ms], guard, None)
+        believed.append(known[0])
+    # At 900 days the first is confirmed, and nothing else; at 5 days that was wrong, so counting begins there.
+    assert believed == [None, None, 1 * day, 1 * day, 1 * day, 5 * day, 7 * day]
+    assert believe_times((None, (0, 0, 0)), [1 * day, 3 * day, 5 * day, 7 * day], guard, None)[0] == 3 * day
