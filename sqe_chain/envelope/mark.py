@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import NotRequired, TypedDict
 
 from sqe_chain.envelope.message import EnvelopeHead, last_of
@@ -65,16 +66,15 @@ class Mark:
         """Go back to a place at which no message need have been. How many messages its input gave is not known then: `of` is 0."""
         self.position, self.offset, self.head, self._of = position, offset, None, 0
 
+    def to_text(self, lane: int) -> str:
+        """The mark of a lane as canonical JSON, without `excused`. Plans have it of all lanes, and an encoder takes twice as long."""
+        own = f'"of":{self.of},"offset":{self.offset},"path":"{self.path:016x}","position":"{self.position.hex()}"'
+        return f'{{"lane":"{lane:016x}",{own}}}'
+
     def to_json(self, lane: int) -> MarkRecord:
         """The mark of a lane for json.dumps; without `excused`."""
-        position, path = self.position.hex(), f"{self.path:016x}"
-        return {
-            "lane": f"{lane:016x}",
-            "position": position,
-            "of": self.of,
-            "offset": self.offset,
-            "path": path,
-        }
+        record: MarkRecord = json.loads(self.to_text(lane))
+        return record
 
     @classmethod
     def from_json(cls, record: MarkRecord) -> Mark:

@@ -15,6 +15,7 @@ mark alone cannot. Each stops the service with an error of its own:
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final, Literal
 
 from sqe_chain.chain import ORDINAL_LENGTH, ROOT_LENGTH, Chain, path_hash, root_position
@@ -36,6 +37,9 @@ __all__ = ["DEFAULT_MAX_LANES", "Mark", "MarksRecord", "PartitionMarks", "Recrea
 
 Recreated = Literal["stop", "count", "skip"]
 """What to do with old roots that arrive again through a topic that was created again: see `PartitionMarks`."""
+
+_NO_LANES: Final = '"lanes":[]'
+"""In no text of a topic: a quote within one is written as \\"."""
 
 DEFAULT_MAX_LANES: Final = 10_000
 """Lanes of one input partition. Each hop multiplies them by its partitions."""
@@ -191,7 +195,7 @@ class PartitionMarks:
 
     def __eq__(self, other: object) -> bool:
         """Whether the same messages would be accepted."""
-        return isinstance(other, PartitionMarks) and self.to_json() == other.to_json()
+        return isinstance(other, PartitionMarks) and self.to_text() == other.to_text()
 
     def __repr__(self) -> str:
         return f"PartitionMarks.from_json({self.to_json()})"
@@ -228,18 +232,28 @@ class PartitionMarks:
         both.undecodable_offset = max(self.undecodable_offset, other.undecodable_offset)
         return both
 
-    def to_json(self) -> MarksRecord:
-        """The marks for json.dumps; equal marks give equal JSON (lanes are sorted).
+    def to_text(self) -> str:
+        """The marks as canonical JSON: names in order, no spaces. Equal marks give equal texts (lanes are sorted).
 
         Settings (compacted, max_lanes, recreated) and notices are not included.
         """
+        rest = json.dumps(self._without_lanes(), sort_keys=True, separators=(",", ":"))
+        lanes = ",".join([mark.to_text(lane) for lane, mark in sorted(self._marks.items())])
+        return rest.replace(_NO_LANES, f'"lanes":[{lanes}]', 1)
+
+    def to_json(self) -> MarksRecord:
+        """The same for json.dumps."""
+        lanes = [mark.to_json(lane) for lane, mark in sorted(self._marks.items())]
+        return {**self._without_lanes(), "lanes": lanes}
+
+    def _without_lanes(self) -> MarksRecord:
         record: MarksRecord = {
             "topic": self.topic,
             "topic_id": self.topic_id.hex(),
             "partition": self.partition,
             "entered_in_middle": self.entered_in_middle,
             "undecodable_offset": self.undecodable_offset,
-            "lanes": [mark.to_json(lane) for lane, mark in sorted(self._marks.items())],
+            "lanes": [],
             "roots": [
                 (topic, partition, topic_id.hex())
                 for (topic, partition), topic_ids in sorted(self._roots.items())

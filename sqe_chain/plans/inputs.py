@@ -379,7 +379,7 @@ def encode_marks(marks: PartitionMarks) -> str:
     >>> decode_marks(encode_marks(marks)) == marks
     True
     """
-    return b85encode(zlib.compress(json.dumps(marks.to_json(), separators=(",", ":")).encode(), 9)).decode()
+    return b85encode(zlib.compress(marks.to_text().encode(), 9)).decode()
 
 
 def decode_marks(text: object) -> PartitionMarks | None:

@@ -263,7 +263,7 @@ class Plan:
         memo.marks = {
             tp: known.memo.marks[tp]
             if tp in known.memo.marks and known.marks[tp] is marks
-            else _dump(marks.to_json())
+            else marks.to_text()
             for tp, marks in self.marks.items()
         }
         claim, exclusions = self.claim, plain_exclusions(self.exclusions)

@@ -83,9 +83,9 @@ def test_marks_that_did_not_move_are_not_encoded_again() -> None:
     encoded: list[int] = []
 
     class CountedMarks(PartitionMarks):
-        def to_json(self) -> MarksRecord:
+        def to_text(self) -> str:
             encoded.append(self.partition)
-            return super().to_json()
+            return super().to_text()
 
     first = replace(
         Plan.from_bytes(STORED),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import dataclass, replace
+from typing import cast
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from sqe_chain import Coordinates, read, republish, wrap
 from sqe_chain.chain import root_position
-from sqe_chain.envelope.marks import PartitionMarks, Recreated
+from sqe_chain.envelope.marks import MarksRecord, PartitionMarks, Recreated
 from sqe_chain.envelope.message import parse_head
 from sqe_chain.envelope.wire import sealed
 from sqe_chain.errors import (
@@ -497,6 +498,40 @@ def test_marks_survive_json_exactly() -> None:
     assert {lane: (m.position, m.of, m.offset, m.path) for lane, m in loaded} == {
         lane: (m.position, m.of, m.offset, m.path) for lane, m in marks
     }
+
+
+@given(
+    st.text(max_size=12),
+    st.integers(0, 9),
+    st.lists(st.tuples(*[st.integers(0, 2**64 - 1)] * 3), max_size=5),
+    st.booleans(),
+)
+def test_marks_are_written_as_an_encoder_of_json_writes_them(
+    topic: str, partition: int, lanes: list[tuple[int, int, int]], excused: bool
+) -> None:
+    record = {
+        "topic": topic + '"lanes":[]',
+        "topic_id": INPUT_ID.hex(),
+        "partition": partition,
+        "entered_in_middle": excused,
+        "undecodable_offset": -1,
+        "lanes": [
+            {
+                "lane": f"{lane:016x}",
+                "position": f"{at:032x}",
+                "of": at % 7,
+                "offset": at >> 1,
+                "path": f"{path:016x}",
+            }
+            for lane, (at, path) in sorted({lane: (at, path) for lane, at, path in lanes}.items())
+        ],
+        "roots": [[topic, partition, RAW.topic_id.hex()]],
+    }
+    if excused and lanes:
+        record["excused"] = [f"{min(lanes)[0]:016x}"]
+    marks = PartitionMarks.from_json(cast("MarksRecord", record))
+    assert marks.to_text() == json.dumps(record, sort_keys=True, separators=(",", ":"))
+    assert PartitionMarks.from_json(json.loads(marks.to_text())) == marks
 
 
 def test_loaded_marks_know_of_recreated_topics_roots_and_of_what_they_knew() -> None:
