@@ -126,7 +126,7 @@ def exploded_reader(
     first, *others = (
         _source(flow, topic, raw=raw, order=order, named=named).key_by(key_of) for topic, raw in sources
     )
-    slack_ms = _LONGEST_MS if order == "record" else 0
+    slack_ms = slack_of(order)
     if kind in ("table", "stream"):
         (second,) = others
         if kind == "table":
@@ -161,6 +161,11 @@ def _with_stage(rows: Any, kind: str, slack_ms: int) -> Any:
         made = rows.deduplicate_by_key("filter", SIZE_MS, time=time_of)
     made.aggregate(STAGE, state=dict, fold=add)
     return made
+
+
+def slack_of(order: str) -> int:
+    """How much older than its upload a row may be."""
+    return _LONGEST_MS if order == "record" else 0
 
 
 class ExplodedRun(Run):
@@ -337,7 +342,12 @@ def _compare(world: World, service: Rehearsal, rows: list[Row], who: str, *, clo
     elif kind in FILTERS:
         stored = {key.decode(): sorted(state["ns"]) for key, state in service.states(STAGE).items()}
         _check("states", who, stored, passing(kind, rows))
-    compare_results(kind, received_of(service.log, f"{service.flow.name}.out"), rows, who, closed=closed)
+    # At the end of the input nothing that is due waits any more: event time has come to the last place.
+    until_ms = rows[-1].place_ms if rows and not world.by_clock else None
+    messages = received_of(service.log, f"{service.flow.name}.out")
+    compare_results(
+        kind, messages, rows, who, closed=closed, until_ms=until_ms, slack_ms=slack_of(world.exploded)
+    )
 
 
 def _listed(kind: str, numbers: list[int]) -> list[int]:
@@ -345,13 +355,30 @@ def _listed(kind: str, numbers: list[int]) -> list[int]:
 
 
 def compare_results(
-    kind: str, messages: Iterable[Message], rows: list[Row], who: str, *, closed: bool
+    kind: str,
+    messages: Iterable[Message],
+    rows: list[Row],
+    who: str,
+    *,
+    closed: bool,
+    until_ms: int | None = None,
+    slack_ms: int = 0,
 ) -> None:
-    """Compare what a reader has published, without replays; `closed`: after its last window was closed.
+    """Compare what a reader has published, without replays.
+
+    Args:
+        kind: of its stage.
+        messages: what it has published.
+        rows: what it has read.
+        who: its name.
+        closed: its last windows were closed.
+        until_ms: all that is due until then must be there; None: that is not known.
+        slack_ms: how much later than otherwise something is due.
 
     Raises:
         Wrong: it is not what the rows give.
     """
+    due_ms = -(1 << 63) if until_ms is None else until_ms - slack_ms
     given = [
         value
         for message in messages
@@ -363,12 +390,16 @@ def compare_results(
         results = {
             (one["key"], one["start_ms"], one["end_ms"]): _listed(kind, one["state"]["ns"]) for one in given
         }
-        _check("results", who, results, {key: wanted.get(key) for key in (wanted if closed else results)})
+        over_ms = GAP_MS + 1 if kind == "sessions" else 0
+        due = {key for key in wanted if closed or key[2] + over_ms <= due_ms}
+        _check("results", who, results, {key: wanted.get(key) for key in due.union(results)})
         if len(results) < len(given):
             raise Wrong(f"twice: {who} has given {len(given)} results of {len(results)} windows")
     elif kind in ("table", "stream"):
         pairs = [(one["n"], one["other"]) for one in given]
         must, may = joined(kind, rows)
+        at_ms = {row.number: row.at_ms for row in rows}
+        must |= {pair for pair in may if at_ms[pair[0]] + AFTER_MS + 1 <= due_ms}
         found = set(pairs)
         if len(pairs) > len(found) or not must <= found <= must | may:
             raise Wrong(f"results: {who} lacks {must - found}, has too many {found - must - may}: {pairs}")
