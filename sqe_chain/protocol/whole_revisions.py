@@ -27,7 +27,7 @@ def check_may_be_revised(flow: CompiledFlow) -> None:
         ConfigurationError: it is declared.
     """
     declared = declared_revision(flow)
-    if declared != FIRST and not flow.stages:
+    if declared != FIRST and flow.keeps_plans and not flow.stages:
         raise ConfigurationError(
             f"flow {flow.name!r} reads files, or is transactional without a stage, and declares revision {declared}. Expected revision 1: what it has "
             "published is not corrected under its name. Give its outputs new names"
