@@ -20,12 +20,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
+import psycopg
 import pytest
 
 from sqe_chain.adapters import open_store
 from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
-from sqe_chain.ext.dev import CassandraServer, RedisServer
+from sqe_chain.ext.dev import CassandraServer, PostgresServer, RedisServer
 from sqe_chain.ext.dev.server import Server
 from sqe_chain.ports import Header, StateStore, WithSchema
 from tests.support.lossy_proxy import LossyProxy
@@ -133,7 +135,7 @@ class Target:
         return self.server
 
 
-Servers = dict[str, "RedisServer | RedisCluster | CassandraServer"]
+Servers = dict[str, "RedisServer | RedisCluster | CassandraServer | PostgresServer"]
 Make = Callable[..., Target]
 
 
@@ -167,16 +169,22 @@ def target(tmp_path: Path, servers: Servers) -> Iterator[Make]:
         yield make
 
 
-def _started(kind: str, disk: Path | None = None) -> RedisServer | RedisCluster | CassandraServer:
+def _started(
+    kind: str, disk: Path | None = None
+) -> RedisServer | RedisCluster | CassandraServer | PostgresServer:
     if kind == "redis":
         return RedisServer(data_dir=disk and disk / "redis")
     if kind == "cassandra":
         return CassandraServer(data_dir=disk and disk / "cassandra")
+    if kind == "postgres":
+        return PostgresServer(data_dir=disk and disk / "postgres")
     return RedisCluster(disk)
 
 
 def _of(
-    server: RedisServer | RedisCluster | CassandraServer, flow: str, opened: contextlib.ExitStack
+    server: RedisServer | RedisCluster | CassandraServer | PostgresServer,
+    flow: str,
+    opened: contextlib.ExitStack,
 ) -> Target:
     timeout = f"timeout_s={TIMEOUT_S}"
     if isinstance(server, RedisCluster):
@@ -187,7 +195,8 @@ def _of(
     assert isinstance(store, WithSchema)
     retry(partial(store.make_schema, {"": 1}))
     store.close()
-    return Target(f"{server.url}?timeout_s={3 * TIMEOUT_S}", flow, server, opened)
+    patience = TIMEOUT_S if isinstance(server, PostgresServer) else 3 * TIMEOUT_S
+    return Target(f"{server.url}?timeout_s={patience}", flow, server, opened)
 
 
 def fault(name: str) -> pytest.MarkDecorator:
@@ -331,9 +340,9 @@ def test_an_answer_that_is_lost_after_the_effect(kind: str, target: Make) -> Non
 
 # --- the disk ------------------------------------------------------------------------------------------
 
-SIZES_MB = {"sqlite": 8, "redis": 16, "redis-cluster": 24, "cassandra": 420}
+SIZES_MB = {"sqlite": 8, "redis": 16, "redis-cluster": 24, "cassandra": 420, "postgres": 160}
 """Of the disk. Cassandra sets aside segments of its commit log."""
-ROOM_MB = {"sqlite": 2, "redis": 4, "redis-cluster": 4, "cassandra": 4}
+ROOM_MB = {"sqlite": 2, "redis": 4, "redis-cluster": 4, "cassandra": 4, "postgres": 4}
 
 
 @pytest.fixture
@@ -390,6 +399,15 @@ def test_a_server_that_no_longer_accepts_writes(
     made = target(kind)
     steps = made.steps()
     retry(steps.step)
+    if kind == "postgres":
+        _set_read_only(made, "on")
+        for _ in range(2):  # by the connection that is open, then by a new one
+            with pytest.raises(Unavailable, match="the server is a replica, or takes no writes"):
+                steps.step()
+            steps.store.close()
+        _set_read_only(made, "off")
+        steps.check()
+        return
     with RedisServer() as other:
         assert isinstance(made.server, RedisServer)
         send_command(other, "REPLICAOF", "127.0.0.1", made.server.port)
@@ -400,6 +418,21 @@ def test_a_server_that_no_longer_accepts_writes(
         send_command(other, "REPLICAOF", "NO", "ONE")
         replica.check()
         replica.store.close()
+
+
+def _set_read_only(made: Target, value: Literal["on", "off"]) -> None:
+    address = made.url.partition("?")[0]
+    with contextlib.closing(psycopg.connect(address, autocommit=True)) as server:
+        server.execute("SET default_transaction_read_only = off")
+        server.execute(f"ALTER SYSTEM SET default_transaction_read_only = {value}")
+        server.execute("SELECT pg_reload_conf()")
+    eventually(lambda: _is_read_only(address) == value, "the server has read its settings again")
+
+
+def _is_read_only(address: str) -> object:
+    with contextlib.closing(psycopg.connect(address, autocommit=True)) as server:
+        row = server.execute("SHOW default_transaction_read_only").fetchone()
+        return row and row[0]
 
 
 def _in_step(replica: RedisServer) -> bool:

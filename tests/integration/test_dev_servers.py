@@ -275,6 +275,22 @@ def test_up_starts_cassandra_when_asked(place: Path) -> None:
     assert [server.kind for server in status(place).servers if server.running] == ["cassandra"]
 
 
+def test_up_starts_postgres_when_asked_and_down_waits_for_no_client(place: Path) -> None:
+    machine = up(["postgres"], place)
+    store = open_store(address(machine, "postgres"))
+    assert isinstance(store, WithSchema)
+    store.make_schema({})
+    store.set_home("kept", None, CLAIM)
+    assert down(place) == machine
+    assert not any(server.identity.alive() for server in machine.servers)
+    assert "database system is shut down" in (place / "postgres" / "postgres.log").read_text(encoding="utf-8")
+    up(["postgres"], place)
+    with pytest.raises(Unavailable):
+        store.home("kept")  # by the connection of before
+    assert store.home("kept") == (CLAIM, 0)
+    store.close()
+
+
 def test_up_replaces_what_died(place: Path) -> None:
     first = up(["redis"], place).server("redis")
     assert first is not None

@@ -5,7 +5,7 @@ The table in tests/README.md is the same; a test compares the two.
 
 from __future__ import annotations
 
-STORES = ("memory", "sqlite", "redis", "redis-cluster", "cassandra")
+STORES = ("memory", "sqlite", "redis", "redis-cluster", "cassandra", "postgres")
 
 FAULTS = {
     "kill": "the server is killed (`kill -9`) in the middle of writes; acknowledged is never lost, unknown is resolved",
