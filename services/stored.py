@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import psycopg
 import redis
 from cassandra import ConsistencyLevel, DriverException
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
 from cassandra.policies import RoundRobinPolicy
 
-UNREADABLE = (redis.RedisError, sqlite3.Error, DriverException, NoHostAvailable, OSError, ValueError)
+UNREADABLE = (
+    *(redis.RedisError, sqlite3.Error, psycopg.Error, DriverException, NoHostAvailable),
+    *(OSError, ValueError),
+)
 """Errors that reading may raise: no such server, file or layout."""
 
 
@@ -50,10 +54,12 @@ def stored_states(store: str, flow: str, stage: str) -> Iterator[StoredRow]:
         return _from_redis(store, flow, stage)
     if scheme == "cassandra":
         return _from_cassandra(store, flow, stage)
+    if scheme == "postgres":
+        return _from_postgres(store, flow, stage)
     if scheme == "sqlite":
         return _from_sqlite(store, flow, stage)
     raise ValueError(
-        f"{store.partition(':')[0]!r}: the audit cannot read it. Expected redis://, cassandra:// or sqlite://"
+        f"{store.partition(':')[0]!r}: the audit cannot read it. Expected redis://, cassandra://, postgres:// or sqlite://"
     )
 
 
@@ -104,6 +110,18 @@ def _from_cassandra(store: str, flow: str, stage: str) -> Iterator[StoredRow]:
         for part, key, state in session.execute(select, (flow, stage)):
             if state is not None:
                 yield StoredRow(part, key, state)
+
+
+def _from_postgres(store: str, flow: str, stage: str) -> Iterator[StoredRow]:
+    with closing(psycopg.connect(store, autocommit=True)) as connection:
+        last = connection.execute(
+            "SELECT plan FROM sqe_chain.sqe_plans JOIN sqe_chain.sqe_homes USING (flow, number) WHERE flow = %s",
+            (flow,),
+        ).fetchone()
+        flow = _name(last[0] if last else None, flow, stage)
+        select = "SELECT part, key, state FROM sqe_chain.sqe_states WHERE flow = %s AND stage = %s"
+        for part, key, state in connection.execute(select, (flow, stage)):
+            yield StoredRow(part, key, state)
 
 
 def _from_sqlite(store: str, flow: str, stage: str) -> Iterator[StoredRow]:

@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = demo_parser("services.demo", description, messages=300_000, rate=3_000)
     parser.add_argument(
         "--store",
-        choices=["redis", "cassandra", "mixed"],
+        choices=["redis", "cassandra", "postgres", "mixed"],
         default="redis",
         help="where states are kept; mixed: those of robots in Cassandra, those of lines in Redis",
     )

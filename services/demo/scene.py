@@ -15,7 +15,7 @@ from services.demo.positions import topic_end
 from services.demo.verdict import DemoOutcome
 from services.expected import Expected
 from sqe_chain.adapters import open_store
-from sqe_chain.ext.dev import CassandraServer
+from sqe_chain.ext.dev import CassandraServer, PostgresServer
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Log, WithSchema
 
@@ -79,7 +79,15 @@ class Scene(ABC, Generic[Result]):
 
 def start_cassandra(directory: Path, ends: ExitStack) -> str:
     """Start Cassandra, with the tables of a store; returns its address."""
-    url = ends.enter_context(CassandraServer(directory / "cassandra")).url
+    return _with_tables(ends.enter_context(CassandraServer(directory / "cassandra")).url)
+
+
+def start_postgres(directory: Path, ends: ExitStack) -> str:
+    """The same with PostgreSQL."""
+    return _with_tables(ends.enter_context(PostgresServer(directory / "postgres")).url)
+
+
+def _with_tables(url: str) -> str:
     with closing(open_store(url)) as store:
         if isinstance(store, WithSchema):
             store.make_schema({"": 1})

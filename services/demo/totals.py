@@ -1,4 +1,4 @@
-"""The demo of totals: states of two stages, in Redis or Cassandra."""
+"""The demo of totals: states of two stages, in Redis, Cassandra or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from services import audit
-from services.demo.scene import Ended, Scene, start_cassandra
+from services.demo.scene import Ended, Scene, start_cassandra, start_postgres
 from services.demo.verdict import TotalsOutcome
 from services.expected import expected
 from services.fastening import totals
@@ -16,7 +16,7 @@ from sqe_chain.ext.dev import RedisServer
 
 
 class TotalsDemo(Scene[TotalsOutcome]):
-    """The service that counts. Its store is ``redis``, ``cassandra``, or ``mixed``: robots in Cassandra, lines and plans in Redis."""
+    """The service that counts. Its store is ``redis``, ``cassandra``, ``postgres``, or ``mixed``: robots in Cassandra, lines and plans in Redis."""
 
     name, levels = "totals", 2
     flow = totals  # both flows have the same name and inputs
@@ -28,6 +28,9 @@ class TotalsDemo(Scene[TotalsOutcome]):
         self._stores: dict[str, str] = {}
 
     def start(self, directory: Path, ends: ExitStack) -> Mapping[str, str]:
+        if self._store == "postgres":
+            self._stores[""] = start_postgres(directory, ends)
+            return self._stores
         if self._store != "cassandra":
             self._stores[""] = ends.enter_context(RedisServer(directory / "redis")).url
         if self._store != "redis":

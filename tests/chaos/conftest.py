@@ -43,15 +43,19 @@ def redis_server(_redis: RedisServer) -> RedisServer:
 
 
 @pytest.fixture
-def deploy(kafka: str, redis_url: str, tmp_path: Path) -> Iterator[Callable[..., TotalsDeployment]]:
+def deploy(
+    kafka: str, redis_url: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., TotalsDeployment]]:
     """Deploys the flows of `chaos_flows`; their processes end with the test.
 
-    `store` is `redis` or `sqlite`; everything else is an argument of `TotalsDeployment`.
+    `store` is `redis`, `postgres` or `sqlite`; everything else is an argument of `TotalsDeployment`.
     """
     made: list[TotalsDeployment] = []
 
     def make(store: str = "redis", *, broker: str = kafka, **more: object) -> TotalsDeployment:
         url = redis_url if store == "redis" else f"sqlite://{tmp_path}/states.db"
+        if store == "postgres":
+            url = request.getfixturevalue("postgres_url")
         made.append(TotalsDeployment(broker, url, tmp_path, **more))  # type: ignore[arg-type]
         return made[-1]
 

@@ -47,7 +47,7 @@ def finish(deployment: TotalsDeployment, *more: str, engine: str = "inprocess", 
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("store", ["redis", "sqlite"])
+@pytest.mark.parametrize("store", ["redis", "sqlite", "postgres"])
 def test_a_service_killed_at_each_event_is_exact(deploy: Deploy, store: str) -> None:
     """A kill after any event of a life costs only repeated work."""
     deployment = deploy(store)
@@ -58,7 +58,7 @@ def test_a_service_killed_at_each_event_is_exact(deploy: Deploy, store: str) -> 
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("store", ["redis", "sqlite"])
+@pytest.mark.parametrize("store", ["redis", "sqlite", "postgres"])
 def test_a_service_killed_at_each_event_of_a_redo_is_exact(deploy: Deploy, store: str) -> None:
     """A plan left open is finished, however often the runs that finish it are killed."""
     deployment = deploy(store)

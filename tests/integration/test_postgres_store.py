@@ -204,6 +204,6 @@ def test_sql_finds_states_by_permanent_names_and_by_an_index(postgres_url: str) 
             assert server.execute(one, [b"line-1"]).fetchall() == [("line-1", "5")]
             service.rebuild()
         server.execute("SET enable_seqscan = off")
-        plan = "\n".join(str(row[0]) for row in server.execute(f"EXPLAIN {one}", [b"line-1"]).fetchall())  # type: ignore[arg-type]
+        plan = "\n".join(str(row[0]) for row in server.execute(f"EXPLAIN {one}", [b"line-1"]).fetchall())
     assert "Index Scan using sqe_states_by_key" in plan
     store.close()

@@ -177,7 +177,7 @@ def test_sqlite_is_read_by_its_documented_schema(tmp_path: Path, truth: Expected
 @pytest.mark.parametrize(
     ("store", "why"),
     [
-        ("memory://x", "Expected redis://, cassandra:// or sqlite://"),
+        ("memory://x", "Expected redis://, cassandra://, postgres:// or sqlite://"),
         ("sqlite:///no/such/file.db", "/no/such/file.db: no such file"),
         ("redis://127.0.0.1:1", "127.0.0.1:1"),
     ],
