@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,6 +16,8 @@ from typer.testing import CliRunner
 
 from sqe_chain.adapters import open_store
 from sqe_chain.adapters.postgres import PostgresStore
+from sqe_chain.adapters.postgres.client import PostgresClient
+from sqe_chain.adapters.postgres.statements import SqlStatements
 from sqe_chain.cli.commands import application
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.ext.dev import PostgresServer
@@ -207,3 +210,24 @@ def test_sql_finds_states_by_permanent_names_and_by_an_index(postgres_url: str) 
         plan = "\n".join(str(row[0]) for row in server.execute(f"EXPLAIN {one}", [b"line-1"]).fetchall())
     assert "Index Scan using sqe_states_by_key" in plan
     store.close()
+
+
+def test_a_state_is_found_by_the_index_before_the_table_is_analysed(postgres_url: str) -> None:
+    """Else each read and each write would read the whole cell."""
+    store = opened(postgres_url)
+    header = BORN
+    assert store.write("large", "s", 0, None, header, [(b"%04d" % number, b"1") for number in range(4_000)])
+    values = {"flow": "large", "stage": "s", "part": 0, "places": [b"%04d" % number for number in range(500)]}
+    ((plan,),) = PostgresClient.of_this_process(store.settings).rows(
+        f"EXPLAIN (ANALYZE, FORMAT JSON) {SqlStatements('sqe_chain').read_states}", values
+    )
+    by_key = [node for node in _nodes(plan[0]["Plan"]) if "key" in node.get("Index Cond", "")]
+    assert [node["Index Name"] for node in by_key] == ["sqe_states_by_key"]
+    assert by_key[0].get("Rows Removed by Filter", 0) == 0
+    store.close()
+
+
+def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for child in node.get("Plans", ()):
+        yield from _nodes(child)

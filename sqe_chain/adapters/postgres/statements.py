@@ -94,11 +94,11 @@ class SqlStatements:
         # The header is the row without a key: one statement, so one moment.
         self.read_states = (
             f"SELECT NULL::bytea, NULL::bytea, {_HEADER}, states, {counted} FROM {headers} AS h WHERE {CELL}"
-            f" UNION ALL SELECT key, state, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM {states}"
-            f" WHERE {CELL} AND {PLACE} = ANY(%(places)s::bytea[])"
+            " UNION ALL SELECT f.key, f.state, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL"
+            f" FROM {_each(states, 'places', 'key, state')}"
         )
         same_moment = f"xmin = (SELECT o.xmin FROM {headers} AS o WHERE {_of('o')})"
-        there = f"(SELECT count(*) FROM {states} AS s WHERE {_of('s')}"
+        there = f"(SELECT count(*) FROM {_each(states, 'places', '1')})"
         rows = (
             f"put AS (INSERT INTO {states} AS s (flow, stage, part, key, state, shown)"
             " SELECT %(flow)s, %(stage)s, %(part)s, r.key, r.state, r.shown"
@@ -106,18 +106,19 @@ class SqlStatements:
             " WHERE EXISTS (SELECT FROM gate)"
             f" ON CONFLICT (flow, stage, part, {PLACE})"
             " DO UPDATE SET state = excluded.state, shown = excluded.shown),"
-            f" gone AS (DELETE FROM {states} WHERE {CELL} AND {PLACE} = ANY(%(gone)s::bytea[]) AND EXISTS (SELECT FROM gate))"
+            f" gone AS (DELETE FROM {states} WHERE ctid = ANY(ARRAY(SELECT f.ctid FROM {_each(states, 'gone', 'ctid')}))"
+            " AND EXISTS (SELECT FROM gate))"
             " SELECT count(*) FROM gate"
         )
         self.first_header = (
             f"WITH gate AS (INSERT INTO {headers} (flow, stage, part, {_HEADER}, states)"
             f" SELECT %(flow)s, %(stage)s, %(part)s, {_given(HEADER_FIELDS, 'after_')},"
-            f" %(kept)s + {there} AND NOT {PLACE} = ANY(%(places)s::bytea[]))"
+            f" %(kept)s - {there} + (SELECT count(*) FROM {states} WHERE {CELL})"
             f" WHERE NOT EXISTS (SELECT FROM {headers} WHERE {CELL}) ON CONFLICT DO NOTHING RETURNING 1), {rows}"
         )
         self.next_header = (
             f"WITH gate AS (UPDATE {headers} SET {_set(HEADER_FIELDS)},"
-            f" states = states + %(kept)s - {there} AND {PLACE} = ANY(%(places)s::bytea[]))"
+            f" states = states + %(kept)s - {there}"
             f" WHERE {CELL} AND {_equal(HEADER_FIELDS)} AND {same_moment} RETURNING 1), {rows}"
         )
         self.drop_header = (
@@ -141,6 +142,17 @@ class SqlStatements:
         self.drop_locations = (
             f"DELETE FROM {locations} WHERE flow = %(flow)s AND epoch = %(epoch)s AND number = %(number)s"
         )
+
+
+def _each(states: str, places: str, columns: str) -> str:
+    """The rows at these places, each found by the index.
+
+    With `= ANY(…)` PostgreSQL reads the whole cell instead, until it has analysed the table.
+    """
+    return (
+        f"unnest(%({places})s::bytea[]) AS p (place)"
+        f" CROSS JOIN LATERAL (SELECT {columns} FROM {states} WHERE {CELL} AND {PLACE} = p.place LIMIT 1) AS f"
+    )
 
 
 def _of(table: str) -> str:
