@@ -209,6 +209,8 @@ def routes_of(flow: CompiledFlow, times: Mapping[TopicPartition, EventTimes]) ->
         for (topic, _), known in times.items()
         for hops in {writer.hops for writer in known.writers.values()} or {()}
     }
+    known_topics = {topic for topic, _ in before}
+    before |= {(topic, ()) for topic in flow.input_topics if topic not in known_topics}
     routes = tuple[Hop, ...]()
     for topic, hops in sorted(before):
         routes = with_route(routes, (*hops, (flow.declared_name, topic)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from sqe_chain.errors import START_OVER, ServiceStopped, StoreInconsistent
 from sqe_chain.features.closing import Closes
+from sqe_chain.features.due import goes_by_moments
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.lanes import Lanes, check_committed, known_lanes
 from sqe_chain.features.parking import Parking
@@ -39,6 +40,7 @@ class FlowProgress:
         parking: what is parked after the last plan.
         recreated: topics that were created again after a part of them had been counted, which cannot be counted again.
         lanes: since when it publishes on its present lanes, if that is known.
+        by_moments: see `goes_by_moments`.
         begun: what it had read before its first stage.
         revisions: which of its inputs it follows.
     """
@@ -56,6 +58,7 @@ class FlowProgress:
     parking: Parking = field(default_factory=Parking)
     recreated: frozenset[str] = frozenset()
     lanes: Lanes = field(default_factory=Lanes)
+    by_moments: bool = True
     begun: Begun = field(default_factory=Begun)
     revisions: Revisions = field(default_factory=Revisions)
 
@@ -136,6 +139,7 @@ def find_progress(
         parking=replace(Parking.of(last), released=(), decided=None),
         recreated=recreated_since(last, infos) | {*last.layout.gone},
         lanes=known_lanes(name, last),
+        by_moments=goes_by_moments(last),
         begun=Begun.of(last),
         revisions=Revisions.of(last),
     )

@@ -119,9 +119,12 @@ def moment_in(chain: bytes) -> bool:
     return _DUE.encode() in chain
 
 
-def moment_at(offset: int) -> int:
-    """The moment that an offset of such a topic stands for, in milliseconds since 1970."""
-    return offset + _FIRST_MS
+def moment_name(topic: str, part: int, offset: int) -> str:
+    """The moment that a root stands for, as texts name it; empty: it is none."""
+    if not is_moment(topic):
+        return ""
+    stage = topic.removeprefix(_DUE)
+    return f"the moment {offset + _FIRST_MS} ms of stage {stage!r} in state partition {part}"
 
 
 def moment_origin(stage: str, part: int, moment_ms: int) -> Origin:

@@ -34,6 +34,7 @@ from sqe_chain.ports import Header, Location, Range, StateStore, TopicPartition
 from sqe_chain.ports.store import lost_part
 from sqe_chain.runtime.states import location_of, states_in_row
 from sqe_chain.task.failed_log import FailedLog
+from sqe_chain.task.roots import moment_name
 
 _ATTEMPTS, _PAUSE_S = 20, 0.05
 """How often states are read again because a batch was persisted meanwhile, and the pause before."""
@@ -459,5 +460,10 @@ def exactly(state: object) -> str:
 
 
 def name_of(place: Place) -> str:
-    """A place as texts show it: topic[partition]@offset."""
-    return f"{place[0]}[{place[1]}]@{place[2]}"
+    """A place as texts show it: topic[partition]@offset; of what no input has caused, the moment of event time that has.
+
+    >>> name_of(("in", 0, 5)), name_of(("-due.per-hour", 2, 4503599631000000))
+    ('in[0]@5', "the moment 3629504 ms of stage 'per-hour' in state partition 2")
+    """
+    topic, partition, offset = place
+    return moment_name(topic, partition, offset) or f"{topic}[{partition}]@{offset}"
