@@ -1,7 +1,7 @@
 """The flows of a world, and what each version of their code makes of an input.
 
-A text names its way: ``0.3/R1v2/D0v1`` is what version 1 of D made, as the first, of what version 2 of R made, as the second, of the
-fourth record of the first root partition.
+A text names its way. ``0.3/R1v2/D0v1`` comes from the fourth record of the first root partition. Version 2 of R made its second output
+of that, and version 1 of D the first output of this one.
 """
 
 from __future__ import annotations

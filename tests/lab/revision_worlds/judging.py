@@ -35,7 +35,7 @@ def begun_revisions(log: MemoryLog, family: str, topic: str) -> dict[int, Seam]:
 
 
 def versions(revisions: Mapping[int, Seam], root: Root) -> list[int]:
-    """The versions of a flow that may have made what counts of a root: that of the newest revision that covers it, or a later one.
+    """The versions of a flow that may have made what counts of a root: the newest revision that covers it, or a later one.
 
     A root before the seam that was not published yet is made by whatever code runs then.
     """

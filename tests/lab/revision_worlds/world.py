@@ -208,11 +208,11 @@ class World:
             del self.live[actor.flow]
 
     def _next_version(self, f: str, refused: ChainError) -> None:
-        """An operator who is told to declare another revision does."""
+        """The operator declares the revision that the error names."""
         text = str(refused)
-        for told in ("Declare revision=", "Expected revision="):
-            if f in "ST" and told in text:
-                self.version[f] = int(text.partition(told)[2].split()[0].rstrip(".,"))
+        for asked in ("Declare revision=", "Expected revision="):
+            if f in "ST" and asked in text:
+                self.version[f] = int(text.partition(asked)[2].split()[0].rstrip(".,"))
         if f in "ST" and "Run sqe-chain rebuild first" in text:
             self.version[f] = max(1, self.version[f] - 1)
 
