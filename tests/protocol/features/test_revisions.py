@@ -10,9 +10,12 @@ import random
 import pytest
 
 from sqe_chain.errors import ConfigurationError, LostOffsets, UnknownRevision
+from sqe_chain.operations.failed_in_plans import FailedInPlans
+from sqe_chain.operations.parked import ParkedSelection, ParkedWork
 from sqe_chain.plans.revisions import Revisions
 from sqe_chain.plans.settings import Settings
 from sqe_chain.testing import Crash, Rehearsal
+from tests.support.environments import environment_of
 from tests.support.plans import last_plan
 from tests.support.revised import begin_revision, counted, counting, hop, message
 
@@ -168,6 +171,33 @@ def test_of_a_whole_revision_all_must_be_kept_since_it_begins(begin: int, kept: 
     assert counted(found) == ["A", "B"]
     found.rebuild()
     assert counted(found) == ["A", "B"]
+
+
+@pytest.mark.parametrize("poison", ["dead_letter", "park"])
+def test_what_failed_and_is_superseded_since_counts_no_more_when_it_is_released(poison: str) -> None:
+    fails = {"b", "C"}
+    found = Rehearsal(counting(fails, poison=poison), settings=Settings(max_excluded_share=1.0))
+    begin = [("a", 0, FIRST), ("b", 1, FIRST)]
+    for text, root, output in begin:
+        found.feed("good", message(text, root, hop(output)), key=text)
+    found.run_until_caught_up()
+    begin_revision(found, "clean/good", 2, {0: 1})
+    for text, root, output in (("B", 1, SECOND), ("C", 2, SECOND)):
+        found.feed("good", message(text, root, hop(output)), key=text)
+    found.rebuild()
+    found.run_until_caught_up()
+    assert counted(found) == ["a", "B"]
+    fails.clear()
+    env = environment_of(found)
+    found.service = None
+    if poison == "park":
+        ParkedWork(env, ParkedSelection()).run()
+    else:
+        FailedInPlans(env).release()
+    found.run_until_caught_up()
+    assert counted(found) == ["a", "B", "C"]
+    found.rebuild()
+    assert counted(found) == ["a", "B", "C"]
 
 
 def test_a_record_of_a_revision_that_cannot_be_understood_stops() -> None:
