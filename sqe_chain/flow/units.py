@@ -124,13 +124,13 @@ class UnitRun(Sequence[Unit]):
         own: dict[int, list[int]] = {}
         for index, source in enumerate(map(id, self.sources)):
             own.setdefault(source, []).append(index)
-        found: list[tuple[int, bytes]] = [(0, b"")] * len(self)
+        spots: list[tuple[int, bytes]] = [(0, b"")] * len(self)
         for indexes in own.values():
             source = self.sources[indexes[0]]
             places = source.places_of([self.numbers[index] for index in indexes])
             for index, (lane, position) in zip(indexes, places, strict=True):
-                found[index] = lane, position + self.paths[index]
-        return found
+                spots[index] = lane, position + self.paths[index]
+        return spots
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -443,7 +443,7 @@ class Timetable:
         self._records += 1
 
     def observe_run(self, count: int, latest_ms: int, *, placed: bool) -> None:
-        """`observe` for several records before `ordinary_until_ms`, none of which lies after its place.
+        """`observe` for several records before `ordinary_until_ms`. None of them lies after its place.
 
         Args:
             count: how many.

@@ -188,8 +188,8 @@ class Deduplicate(RememberingStage[_Forwarded]):
             count_repeats: duplicates are only counted; else it ends before one, whose verdict `accept` gives.
 
         Returns:
-            The index of the first record that needs `accept`, the number of records if none does; the indexes of those that are
-            forwarded; and how many are duplicates.
+            The index of the first record that needs `accept`, or the number of records. Then the indexes of those that are
+            forwarded, and how many are duplicates.
         """
         forwarded: list[int] = []
         changed: list[bytes] = []

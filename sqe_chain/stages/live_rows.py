@@ -61,7 +61,7 @@ class LiveRows(Generic[Content]):
         self._changed.update(rows)
 
     def opened(self, rows: Iterable[bytes]) -> dict[bytes, Content]:
-        """The live objects of rows, those of these among them. Whoever puts another one there marks its row with `changed`."""
+        """The live objects of rows, those of these among them. A caller that puts another one there marks its row with `changed`."""
         live = self._live
         for row in rows:
             if row not in live:
