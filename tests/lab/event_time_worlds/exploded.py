@@ -148,7 +148,8 @@ def exploded_reader(
 
 
 def _with_stage(rows: Any, kind: str, slack_ms: int) -> Any:
-    kept: Value = {"state": dict, "retention_ms": _KEEP_MS, "lateness_ms": slack_ms, "time": time_of}
+    kept: Value = {"state": dict, "retention_ms": _KEEP_MS, "lateness_ms": slack_ms}
+    kept["time"] = "at" if kind == "tumbling" else time_of
     if kind == "tumbling":
         return rows.windowed(STAGE, Tumbling(SIZE_MS), fold=add, **kept)
     if kind == "hopping":
