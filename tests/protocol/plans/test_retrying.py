@@ -120,7 +120,7 @@ def test_a_range_is_read_again_from_its_beginning() -> None:
 
 
 BARE: dict[type[object], set[str]] = {
-    Log: {"read", "writer", "commit", "delete_topic", "delete_group"},
+    Log: {"read", "writer", "transactional_writer", "commit", "delete_topic", "delete_group"},
     StateStore: {
         *("read", "scan", "beat", "close", "forget", "forget_part", "forget_locations", "flows"),
         *("max_rows", "max_bytes", "max_key_bytes", "max_state_bytes"),
