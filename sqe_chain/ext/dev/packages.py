@@ -29,9 +29,20 @@ _REDIS_PACKAGES = (
     *("lua-cjson", "lua-bitop", "libhiredis0.14"),
 )
 
-# The server and its library; what else it needs, such as ICU and OpenSSL, is on a Debian 12 with Python.
+# The server, and the libraries that it needs on a minimal Debian 12.
 _POSTGRES_HERE = Path("/usr/lib/postgresql")  # not on the path
-_POSTGRES = ("postgresql-15", "postgresql-client-15", "libpq5")
+_POSTGRES = (
+    *("postgresql-15", "postgresql-client-15", "libpq5", "libicu72", "libxml2", "libssl3"),
+    *(
+        "libldap-2.5-0",
+        "libsasl2-2",
+        "libgssapi-krb5-2",
+        "libkrb5-3",
+        "libk5crypto3",
+        "libkrb5support0",
+        "libkeyutils1",
+    ),
+)
 
 _log = logging.getLogger(__name__)
 

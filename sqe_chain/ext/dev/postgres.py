@@ -7,10 +7,11 @@ import signal
 import socket
 import struct
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
+from sqe_chain.engines.java import cache_directory
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.dev.packages import fetch_postgres
 from sqe_chain.ext.dev.process import ProcessIdentity
@@ -94,10 +95,23 @@ class PostgresServer(Server):
     def _data(self) -> Path:
         return self.data_dir / "data"
 
-    def _program(self, name: str) -> list[str]:
+    @property
+    def _bin(self) -> Path:
         if self._programs is None:
             self._programs = fetch_postgres()
-        return [*(_NOT_ROOT if os.geteuid() == 0 else ()), str(self._programs / name)]
+        return self._programs
+
+    def _program(self, name: str) -> list[str]:
+        return [*(_NOT_ROOT if os.geteuid() == 0 else ()), str(self._bin / name)]
+
+    def _environment(self) -> Mapping[str, str]:
+        """Libraries that were unpacked beside the programs, as in ROOT/usr/lib/postgresql/15/bin."""
+        libraries = sorted(self._bin.parents[4].glob("usr/lib/*-linux-gnu*")) if self._is_unpacked else []
+        return {"LD_LIBRARY_PATH": ":".join(map(str, libraries))} if libraries else {}
+
+    @property
+    def _is_unpacked(self) -> bool:
+        return self._bin.is_relative_to(cache_directory())
 
     def _prepare(self) -> None:
         if self._data.exists():
@@ -110,7 +124,12 @@ class PostgresServer(Server):
         ]
         try:
             subprocess.run(  # noqa: S603 - no shell
-                command, capture_output=True, timeout=_INITDB_TIMEOUT_S, check=True, text=True
+                command,
+                capture_output=True,
+                timeout=_INITDB_TIMEOUT_S,
+                check=True,
+                text=True,
+                env={**os.environ, **self._environment()},
             )
         except (OSError, subprocess.SubprocessError) as error:
             said = getattr(error, "stderr", "") or error
