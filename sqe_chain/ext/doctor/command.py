@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,9 @@ from sqe_chain.ext.doctor.dry import refused_start
 from sqe_chain.ext.doctor.facts import Gathering
 from sqe_chain.runtime.connecting import Deployment, check_engine, open_inputs, open_log, open_stores
 
+MOST_ALIKE: Final = 5
+"""Findings of one check that are printed: a lost broker is one fact, though a thousand partitions show it."""
+
 _STYLES: Final[dict[Severity, str]] = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
 
@@ -41,6 +44,35 @@ def diagnose(gathering: Gathering) -> list[Diagnostic]:
         return findings
     inputs = gathering.inputs or gathering.log
     return refused_start(facts, inputs, gathering.stores, gathering.clock, gathering.wait) + findings
+
+
+def some_of_each(findings: Iterable[Diagnostic]) -> Iterator[tuple[Diagnostic, int]]:
+    """The findings that are printed, each once, and with the last one of its check how many more there are."""
+    alike: dict[str, list[Diagnostic]] = {}
+    for finding in dict.fromkeys(findings):
+        alike.setdefault(finding.check, []).append(finding)
+    for own in alike.values():
+        *first, last = own[:MOST_ALIKE]
+        yield from ((finding, 0) for finding in first)
+        yield last, len(own) - len(first) - 1
+
+
+def print_findings(findings: Sequence[Diagnostic]) -> None:
+    """Print the findings for people, and how many there are of each severity."""
+    for finding, more in some_of_each(findings):
+        OUT.print(
+            Text.assemble(
+                (f"{finding.severity:8}", _STYLES[finding.severity]),
+                f"{finding.check}: {one_line(finding.subject)}: {one_line(finding.text)}",
+            )
+        )
+        if finding.command:
+            OUT.print(f"         {finding.command}")
+        if more:
+            OUT.print(f"         {more:,} more {finding.check}; --json lists all")
+    severities = Counter(finding.severity for finding in findings)
+    counts = ", ".join(f"{severities[level]} {level}{'s' * (severities[level] != 1)}" for level in _STYLES)
+    ERR.print(f"{len(CHECKS)} groups of checks: {counts}")
 
 
 def status_of(findings: Iterable[Diagnostic]) -> int:
@@ -98,24 +130,11 @@ def doctor(
             )
     except ChainError as error:
         findings.append(Diagnostic("unreachable", "error", "store", str(error), "check --store"))
-    for finding in findings:
-        if json:
+    if json:
+        for finding in findings:
             print_json(asdict(finding))
-            continue
-        OUT.print(
-            Text.assemble(
-                (f"{finding.severity:8}", _STYLES[finding.severity]),
-                f"{finding.check}: {one_line(finding.subject)}: {one_line(finding.text)}",
-            )
-        )
-        if finding.command:
-            OUT.print(f"         {finding.command}")
-    if not json:
-        severities = Counter(finding.severity for finding in findings)
-        counts = ", ".join(
-            f"{severities[level]} {level}{'s' * (severities[level] != 1)}" for level in _STYLES
-        )
-        ERR.print(f"{len(CHECKS)} groups of checks: {counts}")
+    else:
+        print_findings(findings)
     status = status_of(findings)
     if status:
         raise typer.Exit(status)

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 from sqe_chain.cli import console
 from sqe_chain.cli.commands import application
+from sqe_chain.ext.doctor.command import MOST_ALIKE, some_of_each
+from sqe_chain.ext.doctor.diagnostic import report
 from tests.support.file_flows import rows_of, write
 
 LOADING = """
@@ -109,3 +111,12 @@ def test_a_command_that_needs_a_temporary_directory_names_it(
     assert "no directory for them that this user may write" in text
     assert "TMPDIR" in text
     assert "unexpected" not in text
+
+
+def test_a_thousand_partitions_with_one_fault_take_a_few_lines() -> None:
+    lost = [report("lost-records", f"in[{partition}]", first=0, last=9) for partition in range(1_000)]
+    other = report("one-replica", "in")
+    shown = list(some_of_each([*lost, other, other]))
+    assert [finding for finding, _ in shown] == [*lost[:MOST_ALIKE], other]
+    assert [more for _, more in shown] == [0] * (MOST_ALIKE - 1) + [1_000 - MOST_ALIKE, 0]
+    assert list(some_of_each([])) == []
