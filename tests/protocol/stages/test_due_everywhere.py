@@ -63,8 +63,10 @@ def test_keys_that_ended_years_ago_are_done(kind: str) -> None:
     service = Rehearsal(flow_of(kind), partitions={"in": 1, "other": 1})
     for number, key in enumerate(KEYS):
         service.feed("in", {"k": key}, timestamp_ms=YEAR_MS + number)
+    service.run_until_caught_up()
     for year in range(2, 6):
         service.feed("in", {"k": "last"}, timestamp_ms=year * YEAR_MS)
+        service.run_until_caught_up()
     if kind == "left join":
         service.feed("other", {"k": "nobody"}, timestamp_ms=5 * YEAR_MS)
     service.run_until_caught_up()
@@ -126,6 +128,22 @@ def test_what_is_late_is_late_in_all_state_partitions() -> None:
     service.run_until_caught_up()
     given: list[Any] = [payload for one in service.published("out") for payload in one.payloads_as(dict)]
     assert given == [{"k": "a", "n": 2}]
+
+
+def test_a_record_just_before_the_moment_that_is_reached_is_late() -> None:
+    """Its place is before that, so it does not move a state partition there which nothing has visited."""
+    service = Rehearsal(flow_of("tumbling"), partitions={"in": 2})
+    service.feed("in", {"k": "a"}, partition=0, timestamp_ms=5_000)
+    service.feed("in", {"k": "a"}, partition=1, timestamp_ms=6_000)
+    while service.batch():
+        pass
+    for key in KEYS:
+        service.feed("in", {"k": key}, partition=0, timestamp_ms=4_500)
+    for partition in range(2):
+        service.feed("in", {"k": "a"}, partition=partition, timestamp_ms=9_000)
+    service.run_until_caught_up()
+    given: list[Any] = [payload for one in service.published("out") for payload in one.payloads_as(dict)]
+    assert given == [{"k": "a", "n": 1}, {"k": "a", "n": 1}]
 
 
 def test_windows_of_windows_in_one_flow_have_each_result_in_its_time() -> None:
