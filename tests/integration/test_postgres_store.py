@@ -203,8 +203,15 @@ def test_sql_finds_states_by_permanent_names_and_by_an_index(postgres_url: str) 
         " WHERE flow = 'sql-reads-this' AND stage = 'per-key' AND place = %s"
     )
     with session(postgres_url) as server:
+        server.execute(
+            "CREATE VIEW by_line AS SELECT convert_from(key, 'UTF8') AS line, (shown::jsonb ->> 'value')::bigint AS total"
+            " FROM sqe_chain.results WHERE flow = 'sql-reads-this' AND stage = 'per-key'"
+        )
+        server.execute("CREATE TABLE lines AS SELECT 'line-1' AS line, 'paint' AS hall")
+        joined = "SELECT hall, total FROM by_line JOIN lines USING (line)"
         for _ in range(2):
             assert server.execute(one, [b"line-1"]).fetchall() == [("line-1", "5")]
+            assert server.execute(joined).fetchall() == [("paint", 5)]
             service.rebuild()
         server.execute("SET enable_seqscan = off")
         plan = "\n".join(str(row[0]) for row in server.execute(f"EXPLAIN {one}", [b"line-1"]).fetchall())
