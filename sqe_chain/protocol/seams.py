@@ -29,7 +29,7 @@ from sqe_chain.plans.events import Notice
 from sqe_chain.plans.inputs import partitions_of
 from sqe_chain.ports import Bounds, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol.committed import InputProgress
-from sqe_chain.task.roots import is_closing, is_tick
+from sqe_chain.task.roots import names_no_topic
 
 Root = tuple[str, bytes, int]
 """A root partition: name and id of its topic, and its number."""
@@ -233,7 +233,7 @@ def begin_at(
     if time_ms is None:
         _check_from_beginning(env, env.log.bounds(tps))
         return Revision(0), {}
-    made_up = sorted(name for name in roots.values() if is_closing(name) or is_tick(name))
+    made_up = sorted(name for name in roots.values() if names_no_topic(name))
     if made_up:
         raise ConfigurationError(
             f"flow {env.flow.name!r}: its inputs have what timers or closed windows gave ({', '.join(made_up)}), which have no place in "

@@ -167,7 +167,7 @@ class Servers:
 
     def feed(self, topic: str, records: Iterable[tuple[int, int, object]]) -> None:
         """Send records: partition, time and value."""
-        producer = Producer({"bootstrap.servers": self.kafka, "enable.idempotence": True})
+        producer = Producer({"bootstrap.servers": self.kafka, "enable.idempotence": True, "max.in.flight": 1})
         for partition, at_ms, value in records:
             producer.produce(f"{self.name}.{topic}", json.dumps(value), partition=partition, timestamp=at_ms)
         producer.flush()

@@ -77,7 +77,7 @@ class Trial:
         log.create_topic(f"{self.prefix}.in", PARTITIONS)
         log.create_topic(f"{self.prefix}.out", OUT_PARTITIONS)
         self.producer = Producer(
-            {"bootstrap.servers": self.kafka, "enable.idempotence": True, "linger.ms": 1}
+            {"bootstrap.servers": self.kafka, "enable.idempotence": True, "max.in.flight": 1, "linger.ms": 1}
         )
 
     def run(self, kills: int) -> list[str]:
