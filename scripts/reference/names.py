@@ -44,7 +44,17 @@ ALONE = (
 BRIEF: dict[str, tuple[str, ...]] = {
     "sqe_chain.ports": (
         *("TopicPartition", "Headers", "Output", "Rows", "ViewKind", "Shown", "NO_LIMIT", "Views"),
-        *("Message", "TopicInfo", "Bounds", "Range", "Commit", "Writer", "Log", "Membership"),
+        *(
+            "Message",
+            "TopicInfo",
+            "Bounds",
+            "Range",
+            "Commit",
+            "Writer",
+            "TransactionalWriter",
+            "Log",
+            "Membership",
+        ),
         *("Home", "Location", "Locations", "Header", "StateStore", "WithSchema"),
         *("Sink", "SinkState", "SinkClaim", "Flush", "ReplacingSink", "Staged", "Replacement", "replacing"),
     ),
