@@ -97,7 +97,12 @@ class UnplannedTimes:
 
 
 def take_by_time(
-    env: Environment, idle: IdleWriters, last: Plan, decision: BatchDecision, look: Look
+    env: Environment,
+    idle: IdleWriters,
+    last: Plan,
+    decision: BatchDecision,
+    look: Look,
+    free: Mapping[TopicPartition, Bounds] | None,
 ) -> BatchDecision:
     """Step 3: how far a batch reads and takes inputs by event time.
 
@@ -109,6 +114,7 @@ def take_by_time(
         last: the plan before.
         decision: what is decided so far.
         look: what the batch is cut from.
+        free: up to where it may read more than is decided so far; None: it may not.
 
     Raises:
         Unavailable: asked to stop while waiting for the broker.
@@ -117,7 +123,7 @@ def take_by_time(
     if taken is None and decision.closing is not None:
         decision = _close_again(env, last, decision, known, look)
     elif taken is None:
-        decision = _take_new(env, idle, last, decision, known, look)
+        decision = _take_new(env, idle, last, decision, known, look, free)
     elif decision.sealed is not None:  # more may wait than waited then
         decision = _up_to(env.flow, decision, known, taken)
     decided = decision.taken is not None or decision.closing is not None
@@ -138,6 +144,7 @@ def _take_new(
     decision: BatchDecision,
     known: KnownTimes,
     look: Look,
+    free: Mapping[TopicPartition, Bounds] | None,
 ) -> BatchDecision:
     """What was not sealed before; the same decision when it would do nothing."""
     flow = env.flow
@@ -147,26 +154,30 @@ def _take_new(
     may_do = timer_due or EventTime.of(last).waiting or may_be_reached(flow, last)
     if not (decision.reads or may_do or behind):
         return decision
-    decision = _read_on(
-        env, last, keep_in_step(env, without_far_ahead(flow, last, decision, look), look.bounds), look
-    )
+    decision = keep_in_step(env, without_far_ahead(flow, last, decision, look), look.bounds)
+    if free is not None and flow.by_time:
+        decision = _read_on(env, last, decision, look, free)
     decision = _take(env, idle, last, decision, known, look)
     catches_up = behind and not is_behind(ahead, frontier_after(last, decision))
     return replace(decision, due=decision.due or catches_up)
 
 
-def _read_on(env: Environment, last: Plan, decision: BatchDecision, look: Look) -> BatchDecision:
+def _read_on(
+    env: Environment,
+    last: Plan,
+    decision: BatchDecision,
+    look: Look,
+    free: Mapping[TopicPartition, Bounds],
+) -> BatchDecision:
     """The batch with as many records as it may have, where partitions that are kept in step have left room.
 
     The partition that is behind alone moves event time. Reading on there, the batch takes what waits, and the next one need not.
     """
-    if not env.flow.by_time:
-        return decision
     for _ in range(_READS_ON):
         room = look.limit - sum(planned.stop - planned.start for planned in decision.ranges)
         if room * _READS_ON < look.limit:
             break
-        stops = inputs.cut(decision.stops, look.bounds, max(len(decision.ranges), room))
+        stops = inputs.cut(decision.stops, free, max(len(decision.ranges), room))
         piece = replace(
             decision,
             ranges=tuple(

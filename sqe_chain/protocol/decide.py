@@ -106,7 +106,9 @@ def decide_batch(
 
     # Event time: partitions are kept in step, inputs are taken up to where it has come, and what has waited is read again.
     if flow.timed or EventTime.name in known:
-        decision = take_by_time(env, idle, last, decision, look)
+        # A flow that is behind reads what it had read in each batch, not more.
+        free = None if behind or env.role.refold is not None else bounds
+        decision = take_by_time(env, idle, last, decision, look, free)
 
     # What is due by event time is done up to where it comes, in all state partitions.
     decision = reach_moments(flow, last, decision)
