@@ -54,9 +54,10 @@ class Recovery:
         level_of = {stage.index: env.flow.depths[stage.index] for stage in env.flow.stages}
         numbers = to_redo(last, headers, level_of, owned.fetch)
         published = owned.transactions is not None and owned.transactions.has_published(last)
-        if published and not headers:
-            numbers = []  # it has no states, and markers prove that it is done
-        if numbers and (not last.empty or any(beside_outputs(env, owned.claim, last))):
+        beside = any(beside_outputs(env, owned.claim, last))
+        if published and not headers and not beside:
+            numbers = []  # it has no states, and markers prove that it is done; what is beside them they do not prove
+        if numbers and (not last.empty or beside):
             check_same_code(env.flow, last.layout, last.number)
         needs_inputs = bool(numbers) and not (last.empty and numbers == [last.number])
         verify_records(env, last, unfinished=needs_inputs)

@@ -34,7 +34,7 @@ from sqe_chain.protocol.claim import (
 )
 from sqe_chain.protocol.decide import batch_plan, decide_batch
 from sqe_chain.protocol.entering import bring_up_to_date, first_plan
-from sqe_chain.protocol.finish import OwnedFlow, PlanLog
+from sqe_chain.protocol.finish import OwnedFlow, PlanLog, beside_outputs
 from sqe_chain.protocol.processing import Batch, Processor
 from sqe_chain.protocol.redo import Recovery
 from sqe_chain.protocol.transactions import Transactions
@@ -215,8 +215,11 @@ class StagedService(FlowRun):
     def _commit_again(self, infos: Infos, *, now: bool) -> None:
         env, owned = self.env, self.owned
         last = owned.last
-        if not env.flow.stages and not env.flow.transactional and not last.empty and last.number > 0:
-            # Without stages no header shows that the last batch is published: an empty plan after it does.
+        proved = bool(env.flow.stages) or (
+            env.flow.transactional and not any(beside_outputs(env, owned.claim, last))
+        )
+        if not proved and not last.empty and last.number > 0:
+            # Neither headers nor a marker show that all of the last batch is published: an empty plan after it does.
             leaving = news_of_files(env.flow, env.settings.of(FileSettings), last, infos).leaving
             kept = [planned for planned in last.ranges if planned.topic not in leaving]
             now_ms = env.clock.now_ms()

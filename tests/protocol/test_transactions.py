@@ -7,6 +7,7 @@ reader reads what is committed, and no more.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from threading import Event, Thread
 
@@ -23,8 +24,21 @@ from sqe_chain.errors import (
     Superseded,
 )
 from sqe_chain.flow import Flow
+from sqe_chain.operations.failed_in_plans import FailedInPlans
+from sqe_chain.plans.settings import Settings
 from sqe_chain.testing import Rehearsal, prove
-from tests.support.plain_readers import committed, faults, feed, inputs_from, rehearsal_of, transactional_flow
+from tests.support.environments import environment_of
+from tests.support.plain_readers import (
+    committed,
+    count,
+    faults,
+    feed,
+    inputs_from,
+    key_of,
+    rehearsal_of,
+    transactional_flow,
+    twice,
+)
 from tests.support.suites import points
 from tests.support.sweeping import Point
 
@@ -157,6 +171,68 @@ def test_a_zombie_that_wakes_in_every_call_of_the_newer_run(stages: bool) -> Non
             _check(newer, stages=stages)
 
         _swept(work, 1)
+
+
+@KINDS
+def test_a_release_that_was_killed_anywhere_is_seen_once(stages: bool) -> None:
+    """The dead-letter topic notes it after the transaction: what the marker proves is not all of it."""
+
+    def work(point: Point) -> None:
+        broken = {b"a:0", b"b:5"}
+
+        def twice_or_fail(value: bytes) -> list[bytes]:
+            if value in broken:
+                raise ValueError(value)
+            return twice(value)
+
+        flow = Flow("plain", transactional=True, state_partitions=2, poison="dead_letter")
+        outs = flow.source("in", bytes, raw=True).flat_map(twice_or_fail)
+        outs.to("out", partitions=3, key=key_of, carrier="headers")
+        if stages:
+            outs.aggregate("counts", key=key_of, state=dict, fold=count)
+        rehearsal = Rehearsal(flow, partitions={"in": 2}, settings=Settings(max_excluded_share=1.0))
+        feed(rehearsal.log, 0, _INPUTS)
+        rehearsal.run_until_caught_up()
+        broken.clear()
+        with point.killed(rehearsal):
+            FailedInPlans(environment_of(rehearsal)).release()
+        FailedInPlans(environment_of(rehearsal)).release()
+        rehearsal.service = None
+        rehearsal.run_until_caught_up()
+        seen = Counter(value for _, value in committed(rehearsal.log, "out"))
+        assert seen == Counter(out for _, value, _ in inputs_from(0, _INPUTS) for out in twice(value))
+
+    _swept(work, 12)
+
+
+def test_a_flow_without_stages_may_change_after_a_release() -> None:
+    """Its last plan is then an empty one, which no start redoes."""
+    broken = {b"a:0"}
+
+    def declared(*topics: str) -> Flow:
+        def fail(value: bytes) -> bytes:
+            if value in broken:
+                raise ValueError(value)
+            return value
+
+        flow = Flow("plain", transactional=True, poison="dead_letter")
+        stream = flow.source("in", bytes, raw=True).map(fail)
+        for topic in topics:
+            stream.to(topic, partitions=1, carrier="headers")
+        return flow
+
+    rehearsal = Rehearsal(declared("out"), partitions={"in": 2}, settings=Settings(max_excluded_share=1.0))
+    feed(rehearsal.log, 0, 4)
+    rehearsal.run_until_caught_up()
+    broken.clear()
+    FailedInPlans(environment_of(rehearsal)).release()
+    rehearsal.service = None
+    rehearsal.run_until_caught_up()
+    rehearsal.flow, rehearsal.service = declared("out", "more"), None
+    rehearsal.log.create_topic("more", 1)
+    feed(rehearsal.log, 4, 4)
+    rehearsal.run_until_caught_up()
+    assert [len(list(committed(rehearsal.log, topic))) for topic in ("out", "more")] == [8, 4]
 
 
 # ---------------------------------------------------------------------- what is refused
