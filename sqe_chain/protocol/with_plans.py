@@ -216,7 +216,9 @@ class StagedService(FlowRun):
         env, owned = self.env, self.owned
         last = owned.last
         proved = bool(env.flow.stages) or (
-            env.flow.transactional and not any(beside_outputs(env, owned.claim, last))
+            owned.transactions is not None
+            and owned.transactions.has_published(last)  # never, if it had no outputs
+            and not any(beside_outputs(env, owned.claim, last))
         )
         if not proved and not last.empty and last.number > 0:
             # Neither headers nor a marker show that all of the last batch is published: an empty plan after it does.

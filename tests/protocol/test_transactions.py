@@ -235,6 +235,26 @@ def test_a_flow_without_stages_may_change_after_a_release() -> None:
     assert [len(list(committed(rehearsal.log, topic))) for topic in ("out", "more")] == [8, 4]
 
 
+def test_a_flow_without_stages_may_change_after_a_batch_without_outputs() -> None:
+    """No marker proves that such a batch is done."""
+
+    def declared(*topics: str) -> Flow:
+        flow = Flow("plain", transactional=True)
+        stream = flow.source("in", bytes, raw=True).filter(lambda value: not value.startswith(b"a"))
+        for topic in topics:
+            stream.to(topic, partitions=1, carrier="headers")
+        return flow
+
+    rehearsal = Rehearsal(declared("out"), partitions={"in": 2})
+    rehearsal.log.append("in", 0, b"a:0", b"a")
+    rehearsal.run_until_caught_up()
+    rehearsal.flow, rehearsal.service = declared("out", "more"), None
+    rehearsal.log.create_topic("more", 1)
+    rehearsal.log.append("in", 0, b"b:1", b"b")
+    rehearsal.run_until_caught_up()
+    assert [len(list(committed(rehearsal.log, topic))) for topic in ("out", "more")] == [1, 1]
+
+
 # ---------------------------------------------------------------------- what is refused
 
 
