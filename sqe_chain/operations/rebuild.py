@@ -294,12 +294,6 @@ class Rebuild:
         )  # and with its plans what the flow has followed, and published under which revision
         published = lost or (progress.layout is not None and bool(progress.layout.outputs))
         other = newest.known != before.known or (lost and before.own != FIRST)
-        if published and newest.own > before.own and flow.transactional:
-            raise ConfigurationError(
-                f"{name} is declared with revision {newest.own}, and flow {flow.name!r} is transactional: readers that know no positions would "
-                f"get again all that is published again. Expected revision={before.own}. Give its outputs new names, or declare it without "
-                "transactional=True"
-            )
         if published and other and newest.own == before.own:
             raise ConfigurationError(
                 f"{name} has published, and will publish something else, because the flow follows {', '.join(newest.texts())} from now on. "

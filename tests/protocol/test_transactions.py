@@ -348,16 +348,6 @@ def test_what_would_publish_again_is_refused() -> None:
     assert faults(rehearsal.log, _INPUTS, stages=True) == []
 
 
-def test_another_revision_would_publish_everything_again_and_is_refused() -> None:
-    rehearsal = _begun(stages=True)
-    _check(rehearsal, stages=True)
-    later = Rehearsal(transactional_flow(stages=True, revision=2), log=rehearsal.log, store=rehearsal.stores)
-    with pytest.raises(ConfigurationError, match="Give its outputs new names"):
-        later.rebuild()
-    assert not rehearsal.log.describe(["out.revisions"]), "nothing that readers would follow"
-    _check(rehearsal, stages=True)
-
-
 def test_a_plan_that_is_not_finished_is_finished_before_a_rebuild() -> None:
     rehearsal = _begun(stages=True)
     rehearsal.crash(step=5, when="before")

@@ -34,17 +34,15 @@ def named(state: dict[str, int], context: Context) -> bytes:
 
 
 def transactional_flow(
-    *, stages: bool, transactional: bool = True, name: str = "plain", before: str = "", revision: int = 1
+    *, stages: bool, transactional: bool = True, name: str = "plain", before: str = ""
 ) -> Flow:
     """Each input gives two outputs; with stages also the new count of its key, once a batch. `before` begins the names of topics."""
     flow = Flow(name, transactional=transactional, state_partitions=2)
     inputs = flow.source(f"{before}in", bytes, raw=True)
-    outs = inputs.flat_map(twice)
-    outs.to(f"{before}out", partitions=OUT_PARTITIONS, key=key_of, carrier="headers", revision=revision)
+    inputs.flat_map(twice).to(f"{before}out", partitions=OUT_PARTITIONS, key=key_of, carrier="headers")
     if stages:
         counts = inputs.aggregate("counts", key=key_of, state=dict, fold=count)
-        changes = counts.changes().map(named)
-        changes.to(f"{before}counts", partitions=2, carrier="headers", revision=revision)
+        counts.changes().map(named).to(f"{before}counts", partitions=2, carrier="headers")
     return flow
 
 
