@@ -315,9 +315,9 @@ def test_a_flow_that_was_forgotten_begins_again_without_its_markers() -> None:
     rehearsal = _begun(stages=True)
     _check(rehearsal, stages=True)
     rehearsal.log.forget("plain")
-    anew = Rehearsal(rehearsal.flow, log=rehearsal.log)
+    second = Rehearsal(rehearsal.flow, log=rehearsal.log)
     with pytest.raises(StoreInconsistent, match="If the flow was forgotten, delete that topic"):
-        anew.batch()
+        second.batch()
     rehearsal.log.recreate("out", 3)
     rehearsal.log.recreate("counts", 2)
     rehearsal.log.delete("plain.published")

@@ -172,7 +172,7 @@ class PostgresClient:
 def _rows(connection: _Connection, text: str, values: Mapping[str, object] | None) -> list[Row]:
     try:
         cursor = connection.execute(text, values, binary=True)
-    except errors._WaitTimeout as error:  # noqa: SLF001 - psycopg hands it on to whoever gave the timeout
+    except errors._WaitTimeout as error:  # noqa: SLF001 - psycopg hands it on to the caller
         connection.close()  # its answer would be taken for that of the next statement
         late = f"no answer within {connection.longest_s:g} s"
         raise psycopg.OperationalError(late) from error

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lab.revision_worlds.__main__ import found_in
+from tests.lab.revision_worlds.__main__ import PROGRAM
 
 SHARES, WORLDS = 8, 12
 
 
 @pytest.mark.parametrize("share", range(SHARES))
 def test_each_root_counts_by_the_corrected_functions(share: int) -> None:
-    seed, fault = found_in("", range(share * WORLDS, (share + 1) * WORLDS))
+    seed, fault = PROGRAM.found_in("", range(share * WORLDS, (share + 1) * WORLDS))
     assert not fault, f"seed {seed}: {fault}\npython -m tests.lab.revision_worlds --worlds 1 --seed {seed}"
 
 
 @pytest.mark.parametrize("name", ["greedy", "no_seam", "never_superseded"])
 def test_a_wrong_rule_is_found(name: str) -> None:
     """By the first few worlds; `--mutants` has more of them."""
-    assert found_in(name, range(400))[1]
+    assert PROGRAM.found_in(name, range(400))[1]
