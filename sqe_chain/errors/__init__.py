@@ -16,7 +16,7 @@
     │   ├── GapError, ChangedRepublisher, TooManyLanes, RecreatedTopic, TruncatedInput,
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
     │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, RepeatedPosition,
-    │   │   ChangedType, NotCaughtUp, DeadLettersLost, ChangedFile, UnreadableFile,
+    │   │   ChangedType, NotCaughtUp, DeadLettersLost, MarkersLost, ChangedFile, UnreadableFile,
     │   │   TableAltered, TableInconsistent, ReadersOverlap, OverwriteUnderWay, AnotherCluster,
     │   │   UnknownRevision
     │   └── Superseded         a newer run owns the flow
@@ -271,6 +271,10 @@ class NotCaughtUp(ServiceStopped):
 
 class DeadLettersLost(ServiceStopped):
     """A flow without stages reads inputs again, and dead-letter records are gone that name those it had skipped."""
+
+
+class MarkersLost(ServiceStopped):
+    """A transactional flow cannot know whether its last batch is published: its topic of markers is not the one that it was."""
 
 
 class UnknownRevision(ServiceStopped):

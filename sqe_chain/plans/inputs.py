@@ -95,11 +95,16 @@ def _check_cleanup(flow: CompiledFlow, described: Topics) -> None:
             f"flow {flow.name!r}: its dead-letter topic {flow.dead_letter_topic!r} is compacted: it would drop "
             "records that have the same key, and takes none without a key. Set its cleanup.policy to delete"
         )
-    if flow.marker_topic and not described[flow.marker_topic].compacted:
+    if flow.marker_topic and not keeps_markers(described[flow.marker_topic]):
         raise ConfigurationError(
-            f"flow {flow.name!r}: topic {flow.marker_topic!r} is not compacted, so it would forget what was published. Expected "
-            f"cleanup.policy=compact. Set it with kafka-configs.sh --alter --topic {flow.marker_topic} --add-config cleanup.policy=compact"
+            f"flow {flow.name!r}: topic {flow.marker_topic!r} deletes records, so it would forget what was published. Expected "
+            f"cleanup.policy=compact alone. Set it with kafka-configs.sh --alter --topic {flow.marker_topic} --add-config cleanup.policy=compact"
         )
+
+
+def keeps_markers(info: TopicInfo) -> bool:
+    """Whether a topic keeps the last record of each key without limit. With `compact,delete` it does not."""
+    return info.compacted and info.retention_ms < 0 and info.retention_bytes < 0
 
 
 def kept_shortly(flow: CompiledFlow, infos: Topics) -> list[str]:

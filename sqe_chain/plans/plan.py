@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from json.encoder import encode_basestring_ascii as _quoted
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from sqe_chain.errors import START_OVER, StoreInconsistent
 from sqe_chain.plans.layout import Layout, Marks, by_name, marks_in
@@ -75,6 +75,20 @@ class PlannedRange:
         known(self, "tp", (self.topic, self.partition))
         known(self, "begin", begin)
         known(self, "reads", begin < self.stop)
+
+
+class NotedMarker(NamedTuple):
+    """The newest marker of a transactional flow; see `protocol/transactions.py`.
+
+    Attributes:
+        number: of the plan that it names; -1: there was no marker.
+        plan_id: id of that plan.
+        topic_id: of the topic, hexadecimal.
+    """
+
+    number: int
+    plan_id: str
+    topic_id: str
 
 
 class Section:
@@ -181,6 +195,7 @@ class Plan:
         gives: digests of what the batch gives; see `sqe_chain.task.digest`. None: an older version has sealed it.
         placed: whether all keys that the first stages have got since the flow began lie in the state partition with the number of their
             input partition. False: some do not, or nobody has looked, as in plans of older versions.
+        marker: what a transactional flow had published when it was sealed; None: nobody has noted it.
     """
 
     number: int
@@ -196,6 +211,7 @@ class Plan:
     sections: Mapping[str, str] = field(default_factory=dict)
     gives: Mapping[str, int] | None = None
     placed: bool = False
+    marker: NotedMarker | None = None
     # No part of the plan: `replace` makes a new one for each copy, since what was worked out holds for these fields alone.
     memo: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
 
@@ -279,6 +295,8 @@ class Plan:
         }
         if self.placed:
             second["placed"] = True
+        if self.marker is not None:
+            second["marker"] = self.marker
         members = (
             _dump(first)[1:-1],
             f'"layout":{memo.layout}',
@@ -317,6 +335,7 @@ class Plan:
                 {name: _dump(section) for name, section in raw["sections"].items()},
                 raw.get("gives"),
                 raw.get("placed", False),
+                NotedMarker(*raw["marker"]) if raw.get("marker") else None,
             )
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError, zlib.error) as error:
             raise _unreadable("a stored plan", error) from error

@@ -34,7 +34,7 @@ from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.layout import Marks
 from sqe_chain.plans.look import Look, Offsets
-from sqe_chain.plans.plan import Plan, PlannedRange, Section
+from sqe_chain.plans.plan import NotedMarker, Plan, PlannedRange, Section
 from sqe_chain.plans.planning import plan_after
 from sqe_chain.plans.revisions import Revisions
 from sqe_chain.task.digest import CURRENT, ROUTED, VERSION
@@ -207,6 +207,7 @@ def batch_plan(
     decision: BatchDecision,
     report: Report,
     exclusions: tuple[Exclusion, ...],
+    marker: NotedMarker | None = None,
 ) -> Plan:
     """The plan of a batch that was processed: its ranges with their last records, and the marks at its end.
 
@@ -217,6 +218,7 @@ def batch_plan(
         decision: what the batch has read and done.
         report: of its tasks.
         exclusions: skipped inputs.
+        marker: see `Plan.marker`.
     """
     ends = {(end.topic, end.partition): end for end in report.ends}
     ranges = tuple([_with_witness(planned, ends.get(planned.tp)) for planned in decision.ranges])
@@ -224,7 +226,7 @@ def batch_plan(
     wakes = decision.wakes and not decision.reads
     gives = report.gives | {VERSION: CURRENT}
     placed = last.placed and report.placed
-    plan = replace(plan, exclusions=exclusions, wakes=wakes, gives=gives, placed=placed)
+    plan = replace(plan, exclusions=exclusions, wakes=wakes, gives=gives, placed=placed, marker=marker)
     return plan.carried_from(last, sections_after(env, last, decision, report)).with_id(last)
 
 

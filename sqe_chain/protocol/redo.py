@@ -53,10 +53,9 @@ class Recovery:
         owned, env, last = self.owned, self.owned.env, self.owned.last
         level_of = {stage.index: env.flow.depths[stage.index] for stage in env.flow.stages}
         numbers = to_redo(last, headers, level_of, owned.fetch)
-        published = owned.transactions is not None and owned.transactions.has_published(last)
         beside = any(beside_outputs(env, owned.claim, last))
-        if published and not headers and not beside:
-            numbers = []  # it has no states, and markers prove that it is done; what is beside them they do not prove
+        if self._is_done(headers, beside=beside):
+            numbers = []
         if numbers and (not last.empty or beside):
             check_same_code(env.flow, last.layout, last.number)
         needs_inputs = bool(numbers) and not (last.empty and numbers == [last.number])
@@ -79,6 +78,24 @@ class Recovery:
         if not numbers and (last.number > 0 or env.settings.once.accept_rollback):
             owned.commit(last)
         return result
+
+    def _is_done(self, headers: Headers, *, beside: bool) -> bool:
+        """Whether the last plan of a transactional flow without stages is known to be done.
+
+        Raises:
+            StoreInconsistent: a marker is of a later plan.
+        """
+        owned, last = self.owned, self.owned.last
+        if owned.transactions is None:
+            return False
+        published = owned.transactions.has_published(last)
+        if headers:  # they show it themselves
+            return False
+        if published and not beside:  # a marker does not prove what is beside outputs
+            return True
+        env = owned.env
+        commits = inputs.group_commits(env.flow, env.log, inputs.describe(env.flow, env.log))
+        return any(inputs.parse_metadata(commit).get("id") == last.plan_id for commit in commits.values())
 
     def _redo(self, redo: Redo, headers: Headers) -> None:
         plan, owned, env = redo.plan, self.owned, self.owned.env

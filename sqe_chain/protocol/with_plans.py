@@ -183,6 +183,8 @@ class StagedService(FlowRun):
     # ------------------------------------------------------------------ steps 3 to 7
 
     def _enter(self, infos: Infos) -> None:
+        if self.owned.transactions is not None:
+            self.owned.transactions.look(infos)
         if not self.owned.is_entered(infos):
             bring_up_to_date(self.owned, infos)
 
@@ -205,7 +207,8 @@ class StagedService(FlowRun):
         """Steps 4 to 7."""
         env, owned = self.env, self.owned
         last, report = owned.last, processed.report
-        plan = batch_plan(env, last, owned.claim, processed.decision, report, processed.exclusions)
+        marker = None if owned.transactions is None else owned.transactions.noted
+        plan = batch_plan(env, last, owned.claim, processed.decision, report, processed.exclusions, marker)
         with env.step(SEAL):
             owned.seal(plan)
         owned.finish(plan, owned.headers_at(last), report, publish=True, top_level=len(env.flow.levels))

@@ -7,9 +7,11 @@ reader reads what is committed, and no more.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from threading import Event, Thread
+from typing import Literal
 
 import pytest
 
@@ -18,6 +20,7 @@ from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.errors import (
     ConfigurationError,
     FlowError,
+    MarkersLost,
     PlanMismatch,
     ServiceStopped,
     StoreInconsistent,
@@ -25,7 +28,10 @@ from sqe_chain.errors import (
 )
 from sqe_chain.flow import Flow
 from sqe_chain.operations.failed_in_plans import FailedInPlans
+from sqe_chain.plans.same_inputs import DESCRIBE_MS
 from sqe_chain.plans.settings import Settings
+from sqe_chain.protocol import with_plans
+from sqe_chain.protocol.decide import batch_plan
 from sqe_chain.testing import Rehearsal, prove
 from tests.support.environments import environment_of
 from tests.support.plain_readers import (
@@ -289,11 +295,108 @@ def test_a_store_that_went_back_behind_what_is_published_stops_the_flow() -> Non
 def test_the_topic_of_markers_is_needed_and_is_compacted() -> None:
     rehearsal = rehearsal_of(stages=True)
     rehearsal.log.configure("plain.published", compacted=False)
-    with pytest.raises(ConfigurationError, match="not compacted"):
+    with pytest.raises(ConfigurationError, match="deletes records"):
         rehearsal.batch()
     rehearsal.log.delete("plain.published")
     with pytest.raises(ConfigurationError, match="compacted topic 'plain"):
         rehearsal.batch()
+
+
+def _replace_markers(rehearsal: Rehearsal, *, with_older: bool = False) -> None:
+    """Delete the topic and create it again, empty or with the first marker, as from a backup."""
+    log = rehearsal.log
+    older = log.records("plain.published")[0] if with_older else None
+    log.delete("plain.published")
+    log.create_topic("plain.published", 1, compacted=True)
+    if older is not None:
+        log.append("plain.published", 0, older.value(), older.key())
+
+
+@KINDS
+@pytest.mark.parametrize("with_older", [False, True], ids=["empty", "from a backup"])
+def test_a_topic_of_markers_that_was_replaced_after_a_kill_anywhere(stages: bool, with_older: bool) -> None:
+    """Where the kill leaves a doubt, the flow stops, and goes on with what an operator finds out by the outputs."""
+
+    def work(point: Point) -> None:
+        rehearsal = _begun(stages=stages)
+        seen = len(list(committed(rehearsal.log, "out")))
+        with point.killed(rehearsal):
+            rehearsal.batch()
+        rehearsal.service = None
+        rehearsal.log.transactional_writer("plain/0", []).close()  # what was open is aborted at last
+        _replace_markers(rehearsal, with_older=with_older)
+        published = len(list(committed(rehearsal.log, "out"))) > seen
+        try:
+            rehearsal.batch()
+        except MarkersLost as error:
+            yes, no = re.findall(r"{[^}]*}", f"{error}")
+            rehearsal.service = None
+            rehearsal.log.append("plain.published", 0, (yes if published else no).encode(), b"plain")
+        _check(rehearsal, stages=stages)
+
+    _swept(work, 12)
+
+
+@KINDS
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_without_its_markers_nobody_knows_whether_a_killed_batch_is_published(
+    stages: bool, when: Literal["before", "after"]
+) -> None:
+    """Both are found alike, and only one of them is published."""
+    rehearsal = _begun(stages=stages)
+    rehearsal.crash(step=5, when=when)
+    rehearsal.run_until_crash()
+    _replace_markers(rehearsal)
+    assert len(list(committed(rehearsal.log, "out"))) == _INPUTS * (2 if when == "after" else 1)
+    with pytest.raises(MarkersLost, match="no marker"):
+        rehearsal.batch()
+
+
+@KINDS
+def test_a_topic_of_markers_that_is_replaced_at_rest_is_not_missed(stages: bool) -> None:
+    """The group's commit proves that the last plan is finished; so nobody has to look."""
+    rehearsal = _begun(stages=stages)
+    rehearsal.run_until_caught_up()
+    _replace_markers(rehearsal)
+    rehearsal.service = None
+    feed(rehearsal.log, _INPUTS, 4)
+    rehearsal.run_until_caught_up()
+    assert faults(rehearsal.log, _INPUTS + 4, stages=stages) == []
+
+
+@KINDS
+def test_a_topic_of_markers_that_is_replaced_under_a_running_service(stages: bool) -> None:
+    """It notices before it seals, so a kill in the batch after that leaves no doubt."""
+
+    def work(point: Point) -> None:
+        rehearsal = _begun(stages=stages)
+        rehearsal.start()
+        _replace_markers(rehearsal)
+        rehearsal.clock.jump(DESCRIBE_MS + 1)
+        with point.killed(rehearsal):
+            rehearsal.batch()
+        rehearsal.service = None
+        _check(rehearsal, stages=stages)
+
+    _swept(work, 8)
+
+
+def test_a_topic_of_markers_that_deletes_records_is_refused() -> None:
+    rehearsal = _begun(stages=True)
+    rehearsal.log.configure("plain.published", compacted=True, retention_ms=604_800_000)
+    rehearsal.clock.jump(DESCRIBE_MS + 1)
+    with pytest.raises(ConfigurationError, match="compact alone"):
+        rehearsal.batch()
+
+
+def test_plans_of_older_versions_that_note_no_marker_are_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    rehearsal = _begun(stages=True)
+    rehearsal.start()
+    monkeypatch.setattr(with_plans, "batch_plan", lambda *given: batch_plan(*given[:-1]))
+    rehearsal.crash(step=5, when="before")
+    rehearsal.run_until_crash()
+    monkeypatch.undo()
+    _check(rehearsal, stages=True)
 
 
 def test_a_producer_whose_commit_was_perhaps_repeated_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -432,7 +432,17 @@ def _check(command: Command, page: Path) -> None:
         else:
             runs = docs_examples.RUN_MARK in page.read_text(encoding="utf-8")
             assert (
-                program in {"cd", "docker", "export", "git", "kafka-configs.sh", "kubectl", "redis-cli"}
+                program
+                in {
+                    "cd",
+                    "docker",
+                    "export",
+                    "git",
+                    "kafka-configs.sh",
+                    "kafka-console-producer.sh",
+                    "kubectl",
+                    "redis-cli",
+                }
                 or runs
             ), "a command of no known kind"
 

@@ -42,7 +42,7 @@ KINDS: Final[dict[str, tuple[Severity, str, str]]] = {
     "few-partitions": ("error", "it has {known} partitions, and output {output!r} writes to {wanted}", "kafka-topics.sh --alter --topic {subject} --partitions {wanted}"),
     "missing-dead-letters": ("error", "the topic for dead-letter records does not exist", _CREATE),
     "missing-markers": ("error", "the topic in which a transactional flow notes what it has published does not exist", _CREATE),
-    "expiring-markers": ("error", "it is not compacted: the flow would forget what it has published", f"{_TOPIC} --add-config cleanup.policy=compact"),
+    "expiring-markers": ("error", "it deletes records: the flow would forget what it has published", f"{_TOPIC} --add-config cleanup.policy=compact"),
     "one-replica": ("warning", "it has one replica: its records are lost with that broker", "kafka-reassign-partitions.sh"),
     "few-replicas": ("error", "min.insync.replicas={least}, and it has {replicas}: the broker takes no record", f"{_TOPIC} --add-config min.insync.replicas={{replicas}}"),
     "small-records": ("error", "max.message.bytes={known}: a service needs 1,061 at least", f"{_TOPIC} --add-config max.message.bytes=1048588"),

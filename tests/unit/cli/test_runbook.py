@@ -113,6 +113,7 @@ MADE_ELSEWHERE = {
     "ConfigurationError": "has no commands",
     "FlowError": "has no commands",
     "DeadLettersLost": "tests/protocol/test_begun_batches.py",
+    "MarkersLost": "tests/protocol/test_transactions.py",
     "UnknownRevision": "tests/unit/envelope/test_revisions.py",
     "EngineLost": "tests/contract/test_lost_workers.py",
 }

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from sqe_chain.ext.doctor.diagnostic import Diagnostic, report
 from sqe_chain.ext.doctor.facts import Facts
+from sqe_chain.plans.inputs import keeps_markers
 
 DAY_MS = 86_400_000
 _LATE_MS = 60_000
@@ -42,7 +43,7 @@ def markers(facts: Facts) -> Iterator[Diagnostic]:
     info = facts.topics.get(topic)
     if info is None:
         yield report("missing-markers", topic)
-    elif not info.compacted:
+    elif not keeps_markers(info):
         yield report("expiring-markers", topic)
 
 
