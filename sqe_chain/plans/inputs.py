@@ -316,6 +316,12 @@ def group_commits(flow: CompiledFlow, log: RetryingLog, infos: Topics) -> dict[T
     return log.committed(flow.declared_name, input_partitions(flow, infos))
 
 
+def is_committed(flow: CompiledFlow, log: RetryingLog, infos: Topics, plan_id: str) -> bool:
+    """Whether the group's commits prove that a plan is finished."""
+    commits = group_commits(flow, log, infos)
+    return any(parse_metadata(commit).get("id") == plan_id for commit in commits.values())
+
+
 def publish(flow: CompiledFlow, log: Log, action: Callable[[], Done]) -> Done:
     """Publish. If it fails, look whether an output topic is too small now, for which waiting would not help, or gone."""
     try:

@@ -94,8 +94,8 @@ class Recovery:
         if published and not beside:  # a marker does not prove what is beside outputs
             return True
         env = owned.env
-        commits = inputs.group_commits(env.flow, env.log, inputs.describe(env.flow, env.log))
-        return any(inputs.parse_metadata(commit).get("id") == last.plan_id for commit in commits.values())
+        infos = inputs.describe(env.flow, env.log)
+        return inputs.is_committed(env.flow, env.log, infos, last.plan_id)
 
     def _redo(self, redo: Redo, headers: Headers) -> None:
         plan, owned, env = redo.plan, self.owned, self.owned.env

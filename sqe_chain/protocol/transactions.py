@@ -138,7 +138,8 @@ class Transactions:
             raise StoreInconsistent(
                 f"flow {self.env.flow.name!r}: the metadata store's last plan is {plan.number} ({plan.plan_id}), but topic "
                 f"{self.env.flow.marker_topic!r} has plan {marker.number} ({marker.plan_id}). The store went back as a whole. What was "
-                "published since would be published again, perhaps otherwise. Restore the store. If the flow was forgotten, delete that topic, too"
+                "published since would be published again, perhaps otherwise. Restore the store. If the flow was forgotten, delete that topic, "
+                "too. If another deployment has a flow of this name here, give one of them another name"
             )
         return False
 
