@@ -49,7 +49,7 @@ from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.ports import Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol.claim import beat, check_has_run, check_not_superseded, check_stores, claim, release
 from sqe_chain.protocol.finish import commit_plan
-from sqe_chain.protocol.whole_revisions import begin_own_revision, recorded_revision
+from sqe_chain.protocol.whole_revisions import recorded_revision
 from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.task.states import Claim
 
@@ -271,7 +271,6 @@ class Rebuild:
         self._check_own_outputs(progress, newest)
         if newest.known != progress.revisions.known:
             env.say([f"follows {', '.join(newest.texts())} from now on"])
-        begin_own_revision(env, infos)
         return newest, starts
 
     def _check_own_outputs(self, progress: FlowProgress, newest: Revisions) -> None:

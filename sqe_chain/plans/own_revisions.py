@@ -83,6 +83,10 @@ class OwnRevisions:
         first = next((node.name for node in self._in_order() if node.name in own), None)
         return None if first is None else own[first]
 
+    def is_short(self, number: int) -> bool:
+        """Whether an output lacks its record of a revision."""
+        return any(node.name not in self.records.get(number, {}) for node in self.flow.outputs)
+
     def missing(self, ends: Mapping[str, tuple[int, ...]]) -> list[Output]:
         """The records that some outputs lack: one was added, or the command was killed between two topics.
 

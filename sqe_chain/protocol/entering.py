@@ -26,7 +26,7 @@ from sqe_chain.plans.revisions import Revisions
 from sqe_chain.ports import TopicInfo
 from sqe_chain.protocol.committed import check_first_stage, enter, take_over, tell_entered
 from sqe_chain.protocol.finish import OwnedFlow
-from sqe_chain.protocol.whole_revisions import begin_own_revision
+from sqe_chain.protocol.whole_revisions import record_own_revision
 from sqe_chain.task.states import Claim
 
 Infos = Mapping[str, TopicInfo]
@@ -63,7 +63,6 @@ def newest_revisions(env: Environment, infos: Infos) -> Revisions:
     Raises:
         UnknownRevision: a record of one cannot be understood.
     """
-    begin_own_revision(env, infos)
     own = declared_revision(env.flow) if env.flow.stages else FIRST
     if not env.flow.stages or env.flow.partitions is not None:
         return Revisions(own=own)
@@ -139,13 +138,13 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
     plan = layout_plan(last, kept, owned.claim, env.clock.now_ms(), layout, infos, starts)
     plan = plan.with_sections(*sections_entering(env, last, plan))
     plan = with_entered(plan, [infos[topic] for topic, _ in starts]).with_id(last)
-    if plan.layout.outputs != last.layout.outputs:
-        begin_own_revision(env, infos)
     notice_unread(env, infos)
     texts = [*news_of(env.flow, last, plan, infos)]
     texts += [parked_of_gone(last, planned) for planned in gone]
     texts += [lost_waiting(last, planned) for planned in gone]
     owned.apply_empty(plan, filter(None, [*texts, *files.texts]))
+    if plan.layout.outputs != last.layout.outputs:
+        record_own_revision(env, infos)
 
 
 def sections_entering(env: Environment, last: Plan, plan: Plan) -> Iterator[Section]:

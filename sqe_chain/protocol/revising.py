@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from sqe_chain.chain import ROOT_LENGTH
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.envelope.revisions import FIRST, Revision, RevisionRecord, earliest, label
 from sqe_chain.errors import ConfigurationError, PlanMismatch, UnknownRevision
 from sqe_chain.plans.environment import Environment
@@ -151,27 +152,43 @@ class Revising:
         at = record.topic_id, record.partition, record.position
         return source is not None and source.raw and record.revision == label(*at, given.all)
 
-    def check_rewind(self, to: Mapping[TopicPartition, tuple[bytes, int]]) -> None:
-        """Check that a rewind leaves alone what was made by the code of an older revision.
+    def marks_of_rewind(
+        self, to: Mapping[TopicPartition, int], inputs: Inputs
+    ) -> dict[TopicPartition, PartitionMarks]:
+        """The marks with which a rewind begins: what the code of an older revision has made is not published again.
 
         Args:
-            to: input partition -> id of the topic, and the offset to go back to.
+            to: input partition -> the offset to go back to.
+            inputs: all that is read, and how far.
+
+        Returns:
+            The marks of the partitions in which that can lie; in others there are none.
 
         Raises:
             ConfigurationError: the code of now would publish it again under the revision of before.
         """
-        newest = self.own.record(declared_revision(self.env.flow))
-        for (topic, partition), (topic_id, offset) in to.items():
-            source = self.env.flow.source_of[topic]
-            begins = None if newest is None else newest.revision.begins(topic_id, partition)
-            if begins is None or source is None or not source.raw:  # else replays are known
+        record = self.own.record(declared_revision(self.env.flow))
+        if record is None:
+            return {}
+        bounds, marks = self.env.log.bounds(to), dict[TopicPartition, PartitionMarks]()
+        for tp, offset in to.items():
+            (topic, partition), known = tp, inputs[tp]
+            kept = KeptInput(self.env, tp, known, bounds[tp])
+            if not kept.raw:
+                self._check_marks_kept(tp, known)
+                marks[tp] = self.env.retry.call(
+                    f"read {topic} again",
+                    lambda kept=kept, offset=offset: kept.marks_of_rewind(record.revision, offset),  # type: ignore[misc]
+                )
                 continue
-            first = int.from_bytes(begins[ROOT_LENGTH - 8 :])
+            begins = record.revision.begins(known.topic_id, partition)
+            first = 0 if begins is None else int.from_bytes(begins[ROOT_LENGTH - 8 :])
             if offset < first:
                 raise ConfigurationError(
-                    f"{topic}[{partition}]: cannot be rewound to offset {offset}. Revision {declared_revision(self.env.flow)} begins at {first}, and "
+                    f"{topic}[{partition}]: cannot be rewound to offset {offset}. Revision {record.revision.number} begins at {first}, and "
                     f"other code has made what lies before. Expected {first} or later. To correct more, declare the next revision"
                 )
+        return marks
 
     def _check_not_newer(self, inputs: Inputs, declared: int) -> None:
         newest = max((known.revision[0] for known in inputs.values()), default=FIRST)
@@ -242,11 +259,14 @@ class Revising:
                     f"{where}: it was rewound to {known.offset} and has not come back to {known.again}. Expected that it has. Run the old code until "
                     "it has caught up"
                 ).at(topic, partition)
-            if known.unsure:
-                raise PlanMismatch(
-                    f"{where}: its marks did not fit into commits, so it does not know what it has published. Expected marks. Give the flow a "
-                    "stage, or its outputs new names"
-                ).at(topic, partition)
+            self._check_marks_kept((topic, partition), known)
+
+    def _check_marks_kept(self, tp: TopicPartition, known: InputProgress) -> None:
+        if known.unsure:
+            raise PlanMismatch(
+                f"flow {self.env.flow.name!r}, {tp[0]}[{tp[1]}]: its marks did not fit into commits, so it does not know what it has published. "
+                "Expected marks. Give the flow a stage, or its outputs new names"
+            ).at(*tp)
 
     def _begin(
         self, wanted: WantedRevision, number: int, inputs: Inputs, run: str

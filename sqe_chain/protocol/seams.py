@@ -83,7 +83,7 @@ class KeptInput:
             for message in block:
                 place = root_position(stored_epoch(message.leader_epoch()), message.offset())
                 lane, root, links = 0, own, tuple[Link, ...]()
-                if not self._raw and is_chained(message):
+                if not self.raw and is_chained(message):
                     try:
                         head = find_head(message.value(), message.headers())
                         lane, place = head.lane, head.position[:ROOT_LENGTH] or place
@@ -97,7 +97,7 @@ class KeptInput:
 
     def find_lanes(self) -> None:
         """Look for all lanes. Without envelopes there is one, whose root the input is itself."""
-        if not self._raw:
+        if not self.raw:
             for _ in self.places():
                 pass
 
@@ -109,7 +109,7 @@ class KeptInput:
         """
         progress = self.progress
         first = progress.offset
-        if self._raw:
+        if self.raw:
             begins = revision.begins(progress.topic_id, self.tp[1])
             self.lanes[0] = _Lane((self.tp[0], progress.topic_id, self.tp[1]), begins or b"", "")
             if begins is not None:
@@ -126,8 +126,18 @@ class KeptInput:
         skipped = tuple(offset for offset in progress.skipped if offset < first)
         return replace(progress, offset=first, epoch=0, marks=marks, skipped=skipped)
 
+    def marks_of_rewind(self, revision: Revision, offset: int) -> PartitionMarks:
+        """Marks for reading again from an offset on: what lies before the seam of a revision is a replay, all else is new."""
+        self.find_lanes()
+        marks = self._marks(revision, offset)
+        marks.entered_in_middle = offset > 0
+        for mark in marks.lanes.values():
+            mark.excused = False
+        return marks
+
     @property
-    def _raw(self) -> bool:
+    def raw(self) -> bool:
+        """Whether its records have no envelopes."""
         source = self.env.flow.source_of[self.tp[0]]
         return source is not None and source.raw
 

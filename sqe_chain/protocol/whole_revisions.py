@@ -1,7 +1,8 @@
 """Revisions of what a flow with stages publishes itself: each is whole, and begins with a rebuild that publishes everything again.
 
-States mix roots of both sides of any seam, so a revision in the middle has no meaning for them. The record of a revision is in
-``<topic>.revisions`` before anything of it is published. So readers that are rebuilt follow it, or do not know it at all.
+States mix roots of both sides of any seam, so a revision in the middle has no meaning for them. The plan begins it: the first one,
+or the one that a rebuild cuts over to. From then on no code publishes the one before. A start writes the record of the revision into
+``<topic>.revisions`` before it publishes. So readers that are rebuilt follow what is published, or do not know it at all.
 """
 
 from __future__ import annotations
@@ -55,8 +56,10 @@ def check_own_revision(flow: CompiledFlow, last: Plan) -> None:
     )
 
 
-def begin_own_revision(env: Environment, infos: Infos) -> None:
+def record_own_revision(env: Environment, infos: Infos) -> None:
     """Make sure that the declared revision of each output has its record, which readers follow; the first one needs none.
+
+    Only if the last plan publishes under it: a record alone would replace what the flow goes on to publish.
 
     Args:
         env: the flow, which this run has claimed, and its ports.
@@ -66,7 +69,10 @@ def begin_own_revision(env: Environment, infos: Infos) -> None:
         UnknownRevision: a record cannot be understood.
     """
     number, flow = declared_revision(env.flow), env.flow
-    if number == FIRST or not flow.stages:
+    if number == FIRST or not flow.stages or env.role.refold is not None:
+        return
+    known = _read(env)
+    if not known.is_short(number):
         return
     for node in flow.outputs:
         env.log.create_topic(revisions_topic(node.topic), 1, kept=True)
@@ -75,7 +81,6 @@ def begin_own_revision(env: Environment, infos: Infos) -> None:
     ends = {
         node.topic: tuple(bounds[tp].stable_end for tp in tps if tp[0] == node.topic) for node in flow.outputs
     }
-    known = _read(env)
     if known.record(number) is None:
         # An attempt without an answer may have written it: of two records of a revision the first holds.
         _append(env, [known.begin(RevisionRecord("", Revision(number), by=env.new_run_id()), ends)])

@@ -38,7 +38,7 @@ from sqe_chain.protocol.finish import OwnedFlow, PlanLog, beside_outputs
 from sqe_chain.protocol.processing import Batch, Processor
 from sqe_chain.protocol.redo import Recovery
 from sqe_chain.protocol.transactions import Transactions
-from sqe_chain.protocol.whole_revisions import check_may_be_revised, check_own_revision
+from sqe_chain.protocol.whole_revisions import check_may_be_revised, check_own_revision, record_own_revision
 from sqe_chain.task.states import Claim
 
 
@@ -147,6 +147,7 @@ class StagedService(FlowRun):
         with env.step(RECOVER):
             if not env.settings.once.accept_rollback:
                 check_commits(env.flow, owned.last, inputs.group_commits(env.flow, env.log, infos))
+            record_own_revision(env, infos)
             result = Recovery(owned, self._processor).run(headers)
             if env.role.only_recovers:
                 return result

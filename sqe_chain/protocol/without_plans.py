@@ -187,12 +187,14 @@ class Republisher(FlowRun):
                 raise ConfigurationError(f"{tp[0]}[{tp[1]}]: cannot be rewound to offset {offset}: {at}")
         to = {tp: offset for tp, offset in to.items() if offset < self._inputs[tp].offset}
         self._check_marks_known(to)
-        self._revising.check_rewind({tp: (self._inputs[tp].topic_id, offset) for tp, offset in to.items()})
+        begin = self._revising.marks_of_rewind(to, self._inputs)
         if to:
             self._find_skipped(to)
         for (topic, partition), offset in to.items():
             was = self._inputs[topic, partition]
-            marks = PartitionMarks(topic, was.topic_id, partition, entered_in_middle=offset > 0)
+            marks = begin.get((topic, partition)) or PartitionMarks(
+                topic, was.topic_id, partition, entered_in_middle=offset > 0
+            )
             published = max(was.offset, was.published)
             source = env.flow.source_of[topic]
             replays = source is not None and not source.raw

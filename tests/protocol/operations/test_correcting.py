@@ -404,6 +404,22 @@ def test_what_failed_is_known_to_the_second_republisher_by_its_revision() -> Non
     assert chain.counted("fine", *FAMILIES) == sorted([*map(wrong, (1, 3, 4, 5)), 60, 70, 80])
 
 
+@pytest.mark.parametrize("offset", [0, 2])
+def test_a_rewind_of_the_second_republisher_publishes_nothing_again_that_other_code_has_made(
+    offset: int,
+) -> None:
+    chain = started()
+    # It moves each number to the other partition, and so to another lane.
+    correct(chain.deploy("keyed", lambda number: number + 1_001, 2), 2_000)
+    chain.run()
+    before = chain.counted("fine", *FAMILIES)
+    chain.keyed.rewind({("good", 0): 0, ("good", 1): offset})
+    chain.run()
+    chain.feed(11, 12, at_ms=3_000)
+    chain.run()
+    assert chain.counted("fine", *FAMILIES) == sorted([*before, wrong(11) + 1_001, wrong(12) + 1_001])
+
+
 def test_a_batch_that_was_begun_after_a_correction_skips_what_its_own_revision_has_skipped() -> None:
     for at in range(4):
         chain = Chain(partitions=1)

@@ -138,6 +138,40 @@ def test_a_revision_does_not_go_back_and_has_no_seam(chain: Chain) -> None:
         chain.middle.rebuild()
 
 
+def test_a_rebuild_that_was_refused_leaves_no_revision_that_readers_would_follow(chain: Chain) -> None:
+    chain.declare(2)
+    with pytest.raises(ConfigurationError, match="Expected no --to"):
+        chain.middle.rebuild({("good", 0): 1})
+    chain.declare(1)
+    chain.feed(("c", 2, FIRST))
+    chain.run()
+    chain.last.rebuild()
+    assert sorted(counted(chain.last)) == ["a", "b", "c"]
+
+
+def test_a_rebuild_that_was_killed_leaves_no_revision_that_readers_would_follow() -> None:
+    for number in points("own revisions"):
+        chain = begun()
+        chain.declare(2)
+        chain.middle.crash_at_write(number)
+        try:
+            chain.middle.rebuild()
+        except Crash:
+            pass
+        else:
+            return
+        chain.middle.script.writes.clear()
+        chain.declare(1)
+        try:
+            chain.middle.start()
+        except ConfigurationError:  # it had cut over, so the code of before cannot publish any more
+            chain.declare(2)
+        chain.feed(("c", 2, FIRST))
+        chain.run()
+        chain.last.rebuild()
+        assert sorted(counted(chain.last)) == ["a", "b", "c"], number
+
+
 def test_a_flow_that_begins_under_a_revision_has_its_record_before_it_publishes() -> None:
     chain = Chain()
     chain.last.run_until_caught_up()
