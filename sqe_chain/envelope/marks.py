@@ -177,6 +177,11 @@ class PartitionMarks:
         """Note a record that is not a valid envelope: it may have belonged to any lane."""
         self.undecodable_offset = max(self.undecodable_offset, offset)
 
+    @property
+    def root_topics(self) -> dict[bytes, str]:
+        """The topics that the roots of all lanes were in: id -> name."""
+        return {topic_id: topic for (topic, _), ids in self._roots.items() for topic_id in ids}
+
     def __len__(self) -> int:
         return len(self._marks)
 

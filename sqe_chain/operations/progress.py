@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import START_OVER, ServiceStopped, StoreInconsistent
 from sqe_chain.features.closing import Closes
 from sqe_chain.features.due import goes_by_moments
@@ -43,6 +44,7 @@ class FlowProgress:
         by_moments: see `goes_by_moments`.
         begun: what it had read before its first stage.
         revisions: which of its inputs it follows.
+        marks: of its last plan.
     """
 
     number: int
@@ -61,6 +63,7 @@ class FlowProgress:
     by_moments: bool = True
     begun: Begun = field(default_factory=Begun)
     revisions: Revisions = field(default_factory=Revisions)
+    marks: Mapping[TopicPartition, PartitionMarks] = field(default_factory=dict)
 
     @property
     def still_to_publish(self) -> Rebuilding:
@@ -142,6 +145,7 @@ def find_progress(
         by_moments=goes_by_moments(last),
         begun=Begun.of(last),
         revisions=Revisions.of(last),
+        marks=last.marks,
     )
 
 

@@ -263,7 +263,8 @@ class Rebuild:
         )
         for (topic, partition), bound in env.log.bounds(inputs.input_partitions(env.flow, infos)).items():
             begin, tp = bound.begin, (topic, partition)
-            if begin > starts.get(tp, 0) and upstream.begins_late(tp, begin):
+            counted = progress.marks[tp].lanes if tp in progress.marks else ()
+            if begin > starts.get(tp, 0) and upstream.begins_late(tp, begin, counted):
                 starts[tp] = begin
         before = progress.revisions
         own = declared_revision(env.flow) if env.flow.outputs else before.own

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sqe_chain.chain import Link
 from sqe_chain.envelope.carrier import find_head
 from sqe_chain.envelope.head import parse_chain
+from sqe_chain.envelope.lanes_before import lanes_up_to
 from sqe_chain.envelope.revisions import (
     RevisionRecord,
     family_of,
@@ -39,26 +40,35 @@ class FoundRevisions:
     Attributes:
         records: family -> the records of its revisions.
         writers: input topic -> the families that write into it, as far as that was seen.
+        chains: input topic -> the chains of lanes that were seen there.
+        partitions: name and id of a topic of these chains -> how many partitions it has.
     """
 
     records: dict[str, list[RevisionRecord]] = field(default_factory=dict)
     writers: dict[str, set[str]] = field(default_factory=dict)
+    chains: dict[str, list[tuple[Link, ...]]] = field(default_factory=dict)
+    partitions: Mapping[tuple[str, bytes], int] = field(default_factory=dict)
 
-    def begins_late(self, tp: TopicPartition, begin: int) -> bool:
+    def begins_late(self, tp: TopicPartition, begin: int, lanes: Iterable[int] = ()) -> bool:
         """Whether nothing counts of what lay before an offset, where a partition begins now: newer revisions have replaced all of it.
 
         Args:
             tp: an input partition.
             begin: where retention lets it begin.
+            lanes: that the flow has counted there: each has to be one that these revisions have replaced, or follow.
         """
         topic, partition = tp
-        writers = self.writers.get(topic, set())
-        return bool(writers) and all(
-            any(
-                record.revision.whole and partition < len(record.ends) and record.ends[partition] >= begin
-                for record in self.records.get(family, ())
-            )
-            for family in writers
+        newest = dict[str, int]()
+        for family in self.writers.get(topic, set()):
+            records = self.records.get(family, ())
+            if not any(
+                record.revision.whole and record.ends[partition : partition + 1] >= (begin,)
+                for record in records
+            ):
+                return False
+            newest[family] = max(record.revision.number for record in records)
+        return bool(newest) and not (
+            {*lanes} - lanes_up_to(self.chains.get(topic, ()), newest, self.partitions)
         )
 
 
@@ -81,6 +91,9 @@ def find_revisions(
     if not direct:
         return upstream
     topics = [*direct, *known, *_topics_before(flow, log, infos, upstream)]
+    before = {link.topic for chains in upstream.chains.values() for links in chains for link in links}
+    partitions = {(info.name, info.topic_id): info.partitions for info in log.describe(before).values()}
+    upstream = replace(upstream, partitions=partitions)
     for topic, messages in _records_of(log, list(dict.fromkeys(topics))):
         for family, records in records_by_family(messages).items():
             upstream.records.setdefault(family, records)
@@ -124,6 +137,7 @@ def _topics_before(
                 if head.lane and head.lane not in lanes:
                     lanes.add(head.lane)
                     links = parse_chain(head.chain).links
+                    upstream.chains.setdefault(own.topic, []).append(links)
                     topics |= dict.fromkeys(topics_of(links, own.topic))
                     upstream.writers.setdefault(own.topic, set()).add(family_of(links[-1].output)[0])
     return list(topics)

@@ -8,18 +8,22 @@ copied to the other topics, so no two of them differ.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Self
 
+from sqe_chain.envelope.carrier import find_head
+from sqe_chain.envelope.head import parse_chain
 from sqe_chain.envelope.revisions import (
     FIRST,
     RevisionRecord,
+    family_of,
     records_by_family,
     revision_to_json,
     revisions_topic,
 )
-from sqe_chain.errors import ConfigurationError, UnknownRevision
+from sqe_chain.errors import ConfigurationError, EnvelopeError, UnknownRevision
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import OutputNode
 from sqe_chain.ports import Log, Output, Range
@@ -83,22 +87,49 @@ class OwnRevisions:
         first = next((node.name for node in self._in_order() if node.name in own), None)
         return None if first is None else own[first]
 
-    def is_short(self, number: int) -> bool:
-        """Whether an output lacks its record of a revision."""
-        return any(node.name not in self.records.get(number, {}) for node in self.flow.outputs)
+    def short(self, number: int) -> list[OutputNode]:
+        """The outputs that lack their record of a revision."""
+        return [node for node in self._in_order() if node.name not in self.records.get(number, {})]
 
-    def missing(self, ends: Mapping[str, tuple[int, ...]]) -> list[Output]:
-        """The records that some outputs lack: one was added, or the command was killed between two topics.
+    def missing(self, ends: Mapping[str, tuple[int, ...]], numbers: Iterable[int]) -> list[Output]:
+        """The records of these revisions that some outputs lack: one was added, or the command was killed between two topics.
 
         Args:
             ends: topic -> where its partitions end.
+            numbers: revisions; one that has not begun is in no topic.
         """
         return [
             self.output(node, replace(record, family=family(self.flow, node), ends=ends[node.topic]))
-            for number in sorted(self.records)
-            for node in self._in_order()
-            if node.name not in self.records[number] and (record := self.record(number)) is not None
+            for number in sorted(numbers)
+            if (record := self.record(number)) is not None
+            for node in self.short(number)
         ]
+
+    def check_added(self, log: Log, number: int, command: str) -> None:
+        """Check that outputs which were added after a revision had begun have published nothing before.
+
+        Their record would replace that, and nobody would publish it again.
+
+        Args:
+            log: Kafka.
+            number: of the revision.
+            command: that begins the next one.
+
+        Raises:
+            ConfigurationError: one has, or retention has taken records of its topic, so nobody knows.
+        """
+        for node in self.short(number):
+            name = family(self.flow, node)
+            info = log.describe([node.topic])[node.topic]
+            tps = [(info.name, partition) for partition in range(info.partitions)]
+            for (topic, partition), bound in log.bounds(tps).items():
+                read = Range(topic, info.topic_id, partition, bound.begin, bound.stable_end)
+                if bound.begin > 0 or _has_published(log, read, name):
+                    raise ConfigurationError(
+                        f"{name} is declared with revision {number}, which has begun without it: what it had published before, in "
+                        f"{topic}[{partition}], would count no more. Expected an output that is new, in an empty topic. Declare "
+                        f"revision={number + 1} for all outputs of flow {self.flow.name!r}, and run {command}"
+                    )
 
     def begin(self, record: RevisionRecord, ends: Mapping[str, tuple[int, ...]]) -> Output:
         """The record to append for a new revision; it is in the topic of the first output."""
@@ -140,6 +171,17 @@ class OwnRevisions:
 
     def _in_order(self) -> list[OutputNode]:
         return sorted(self.flow.outputs, key=lambda node: (node.topic, node.name))
+
+
+def _has_published(log: Log, read: Range, name: str) -> bool:
+    for block in log.read(read) if read.start < read.stop else ():
+        for message in block:
+            with suppress(EnvelopeError):
+                head = find_head(message.value(), message.headers())
+                links = parse_chain(head.chain).links if head.chain else ()
+                if links and family_of(links[-1].output)[0] == name:
+                    return True
+    return False
 
 
 def digest_of(record: RevisionRecord) -> str:

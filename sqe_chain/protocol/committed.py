@@ -68,6 +68,7 @@ class InputProgress:
         skipped: offsets of the newest inputs skipped with `poison="skip"`.
         unsure: the marks did not fit into the commit, so replays are not known.
         revision: the revision of the flow's outputs that was taken up there, and the digest of its record.
+        began: where it began to read, if it skipped what was there (`--start latest`); 0: it did not, or an older version began.
     """
 
     offset: int
@@ -83,6 +84,7 @@ class InputProgress:
     skipped: tuple[int, ...] = ()
     unsure: bool = False
     revision: tuple[int, str] = (FIRST, "")
+    began: int = 0
     _encoded: tuple[PartitionMarks, str] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -142,7 +144,8 @@ def enter(
         offset = starts.get(tp, 0)
         marks = inputs.new_marks(info, tp[1], entered_in_middle=offset > 0)
         # Perhaps it is no first start, and Kafka has forgotten the commit.
-        progress = InputProgress(offset, info.topic_id, 0, marks, published=bound.stable_end)
+        began = offset if offset > bound.begin else 0
+        progress = InputProgress(offset, info.topic_id, 0, marks, published=bound.stable_end, began=began)
         entered.inputs[tp] = progress
         entered.fresh.append(tp)
     return entered
@@ -361,6 +364,7 @@ def _progress_at(
         skipped,
         unsure or "unsure" in meta,
         _revision_in(meta),
+        int(str(meta.get("began", 0))),
     )
 
 
@@ -456,6 +460,7 @@ def _moved(progress: InputProgress) -> dict[str, object]:
         "seen": progress.seen and encode_marks(progress.seen),
         "unsure": progress.unsure,
         "revision": progress.revision[0] != FIRST and list(progress.revision),
+        "began": progress.began,
     }
     return {name: value for name, value in given.items() if value}
 
@@ -469,7 +474,12 @@ def check_metadata(flow: CompiledFlow) -> None:
     length = len(
         json.dumps(
             _metadata(flow, bytes(16), MAX_EPOCH)
-            | {"run": " " * 16, "published": MAX_OFFSET, "revision": [MAX_REVISION, " " * 16]}
+            | {
+                "run": " " * 16,
+                "published": MAX_OFFSET,
+                "revision": [MAX_REVISION, " " * 16],
+                "began": MAX_OFFSET,
+            }
             | {
                 "begun": BegunBatch(
                     MAX_OFFSET, MAX_OFFSET, dict.fromkeys((node.name for node in flow.outputs), MAX_OFFSET)

@@ -144,7 +144,7 @@ def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
     texts += [lost_waiting(last, planned) for planned in gone]
     owned.apply_empty(plan, filter(None, [*texts, *files.texts]))
     if plan.layout.outputs != last.layout.outputs:
-        record_own_revision(env, infos)
+        record_own_revision(env, owned.last, infos)
 
 
 def sections_entering(env: Environment, last: Plan, plan: Plan) -> Iterator[Section]:

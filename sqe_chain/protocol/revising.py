@@ -138,7 +138,7 @@ class Revising:
             )
         if wanted is not None and wanted.dry:
             return {}
-        self._copy()
+        self._copy(_taken_up(inputs, declared))
         return moved
 
     def stays_skipped(self, record: DeadLetter) -> bool:
@@ -288,7 +288,7 @@ class Revising:
         self._append([self.own.begin(record, self._ends())])
         self.read()
         holds = self._checked()
-        self._copy()
+        self._copy(_taken_up(inputs, number))
         return holds, moved if digest_of(holds) == digest_of(record) else self._moved(inputs, holds)
 
     def _check_released(self) -> None:
@@ -310,9 +310,22 @@ class Revising:
                     "retention.ms=-1 and retention.bytes=-1. Set them"
                 )
 
-    def _copy(self) -> None:
-        """Write the records that some outputs lack."""
-        missing = self.own.missing(self._ends())
+    def _copy(self, taken_up: int) -> None:
+        """Write the records that some outputs lack: of revisions that were not taken up, or of the declared one, if they were added later.
+
+        Args:
+            taken_up: the highest revision that all inputs have taken up: its records were complete before.
+        """
+        declared = declared_revision(self.env.flow)
+        if not any(self.own.short(number) for number in self.own.records):
+            return
+        if declared <= taken_up:
+            log = self.env.ports.log
+            self.env.retry.call(
+                "read outputs", lambda: self.own.check_added(log, declared, "sqe-chain correct")
+            )
+        numbers = {declared, *(number for number in self.own.records if number > taken_up)}
+        missing = self.own.missing(self._ends(), numbers)
         if missing:
             self._create_topics()
             self._append(missing)
@@ -339,6 +352,10 @@ class Revising:
                 writer.close()
 
         self.env.retry.call("write a revision", publish)
+
+
+def _taken_up(inputs: Inputs, declared: int) -> int:
+    return min((known.revision[0] for known in inputs.values()), default=declared)
 
 
 def _corrected(record: RevisionRecord, inputs: Inputs, *, begun_before: bool = False) -> Corrected:

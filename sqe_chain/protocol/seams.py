@@ -8,12 +8,14 @@ beyond was published under the new revision.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sqe_chain.chain import MAX_EPOCH, MAX_OFFSET, ROOT_LENGTH, Link, root_position, stored_epoch
 from sqe_chain.envelope.carrier import find_head, is_chained
 from sqe_chain.envelope.head import parse_chain
+from sqe_chain.envelope.lanes_before import lanes_up_to
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.envelope.revisions import (
     Place,
@@ -27,6 +29,7 @@ from sqe_chain.errors import ConfigurationError, EnvelopeError, LostOffsets
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Notice
 from sqe_chain.plans.inputs import partitions_of
+from sqe_chain.plans.own_revisions import family
 from sqe_chain.ports import Bounds, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol.committed import InputProgress
 from sqe_chain.task.roots import names_no_topic
@@ -46,12 +49,12 @@ class _Lane:
     Attributes:
         root: of all its messages.
         first: place of the root of the first message that is kept.
-        writer: the last link's output.
+        links: of that message; empty: it is its own root.
     """
 
     root: Root
     first: bytes
-    writer: str
+    links: tuple[Link, ...] = ()
 
 
 @dataclass(slots=True)
@@ -74,10 +77,15 @@ class KeptInput:
     lanes: dict[int, _Lane] = field(default_factory=dict)
     known: dict[str, list[RevisionRecord]] | None = None
 
+    @property
+    def begin(self) -> int:
+        """The first offset that is the flow's: what `--start latest` has skipped is not corrected."""
+        return max(self.bound.begin, self.progress.began)
+
     def places(self) -> Iterator[tuple[int, int, bytes]]:
         """Offset, lane and place of the root of each message; notes the lanes. Records that cannot be read are passed over."""
         (topic, partition), progress = self.tp, self.progress
-        read = Range(topic, progress.topic_id, partition, self.bound.begin, progress.offset)
+        read = Range(topic, progress.topic_id, partition, self.begin, progress.offset)
         own: Root = topic, progress.topic_id, partition
         for block in self.env.ports.log.read(read) if read.start < read.stop else ():
             for message in block:
@@ -92,7 +100,7 @@ class KeptInput:
                     except EnvelopeError:
                         continue
                 if lane not in self.lanes:
-                    self.lanes[lane] = _Lane(root, place, links[-1].output if links else "")
+                    self.lanes[lane] = _Lane(root, place, links)
                 yield message.offset(), lane, place
 
     def find_lanes(self) -> None:
@@ -111,9 +119,9 @@ class KeptInput:
         first = progress.offset
         if self.raw:
             begins = revision.begins(progress.topic_id, self.tp[1])
-            self.lanes[0] = _Lane((self.tp[0], progress.topic_id, self.tp[1]), begins or b"", "")
+            self.lanes[0] = _Lane((self.tp[0], progress.topic_id, self.tp[1]), begins or b"")
             if begins is not None:
-                first = min(first, int.from_bytes(begins[4:]))
+                first = min(first, max(int.from_bytes(begins[4:]), self.progress.began))
             if first < self.bound.begin:
                 raise self._lost(f"offset {first} on")
         else:
@@ -163,29 +171,43 @@ class KeptInput:
 
         On a lane roots rise. So if the first message that is kept of a lane lies before the seam, all before it do.
         """
-        if self.bound.begin == 0:
+        if self.begin == self.progress.began:
             return
-        whole = bool(self.lanes)
+        newest = dict[str, int]()
         for lane in self.lanes.values():
             begins = revision.begins(*lane.root[1:])
             later, replaced = self._begun_since(lane)
-            whole = whole and replaced
+            if replaced:
+                family = family_of(lane.links[-1].output)[0]
+                newest[family] = max(own.revision.number for own in self._records()[family])
             if begins is not None and begins <= lane.first and not later:
                 root, _, partition = lane.root
                 raise self._lost(f"roots of {root}[{partition}]")
-        if whole:  # what was before is replaced by a revision that is kept, whichever lanes it had
-            return
         seam = _first_place(revision)
-        for number, mark in self.progress.marks.lanes.items():
-            if number not in self.lanes and mark.position[:ROOT_LENGTH] >= seam:
-                raise self._lost(f"all of lane {number:016x}")
+        gone = {
+            number
+            for number, mark in self.progress.marks.lanes.items()
+            if number not in self.lanes and mark.position[:ROOT_LENGTH] >= seam
+        }
+        if gone and newest:  # what is gone may be what these revisions have replaced
+            gone -= self._lanes_up_to(newest)
+        if gone:
+            raise self._lost(f"all of lane {min(gone):016x}")
+
+    def _lanes_up_to(self, newest: Mapping[str, int]) -> set[int]:
+        chains = [lane.links for lane in self.lanes.values()]
+        before = {link.topic for links in chains for link in links}
+        described = self.env.log.describe(before).values()
+        return lanes_up_to(
+            chains, newest, {(info.name, info.topic_id): info.partitions for info in described}
+        )
 
     def _begun_since(self, lane: _Lane) -> tuple[bool, bool]:
         """Whether all that counts of a lane's output is kept: its revision, or one that replaces it as a whole, began in the kept log.
 
         Second, whether it is one that replaces all.
         """
-        family, number = family_of(lane.writer)
+        family, number = family_of(lane.links[-1].output if lane.links else "")
         began = [
             record.revision
             for record in self._records().get(family, ())
@@ -232,7 +254,7 @@ def begin_at(
     for own in kept:
         own.find_lanes()
         roots[own.progress.topic_id] = own.tp[0]
-        roots |= {lane.root[1]: lane.root[0] for lane in own.lanes.values()}
+        roots |= own.progress.marks.root_topics | {lane.root[1]: lane.root[0] for lane in own.lanes.values()}
     described = env.log.describe({*roots.values()})
     known = {
         topic_id: name
@@ -240,8 +262,15 @@ def begin_at(
         if name in described and described[name].topic_id == topic_id
     }
     tps = partitions_of(described[name] for name in known.values())
+    if all(own.raw or not any(own.lanes) for own in kept) and not all(own.raw for own in kept):
+        env.emit(
+            Notice(
+                f"flow {env.flow.name!r}: nothing in its inputs has come from a root topic yet, so the revision counts for none but a correction "
+                "from the beginning. What comes is published under the revision of before"
+            )
+        )
     if time_ms is None:
-        _check_from_beginning(env, env.log.bounds(tps))
+        _check_from_beginning(env, [own for own in kept if own.raw])
         return Revision(0), {}
     made_up = sorted(name for name in roots.values() if names_no_topic(name))
     if made_up:
@@ -266,13 +295,42 @@ def begin_at(
     return Revision(0, since), known
 
 
-def _check_from_beginning(env: Environment, bounds: Mapping[TopicPartition, Bounds]) -> None:
-    for (topic, partition), bound in bounds.items():
-        if bound.begin > 0:
+def _check_from_beginning(env: Environment, kept: list[KeptInput]) -> None:
+    """Check that inputs without envelopes have all roots that the outputs were made of; of others see `KeptInput.moved_back`."""
+    for own in kept:
+        (topic, partition), begin = own.tp, own.begin
+        if begin > own.progress.began:
             raise LostOffsets(
-                f"flow {env.flow.name!r}: {topic}[{partition}] begins at {bound.begin}, so what was made of its first records cannot be made "
+                f"flow {env.flow.name!r}: {topic}[{partition}] begins at {begin}, so what was made of its first records cannot be made "
                 "again. Expected all of it. Correct from a time: what was made of roots before it stays"
             ).at(topic, partition)
+    published = roots_of_outputs(env) if kept else {}
+    for topic_id in published.keys() - {own.progress.topic_id for own in kept}:
+        topic = published[topic_id]
+        if env.flow.source_of.get(topic) is not None:
+            raise LostOffsets(
+                f"flow {env.flow.name!r}: {topic!r} was created again, so what was made of the topic before ({topic_id.hex()}) cannot be made "
+                "again. Expected all of it. Correct from a time: what was made of that topic stays"
+            ).at(topic)
+
+
+def roots_of_outputs(env: Environment) -> dict[bytes, str]:
+    """The topics from which what is kept of a flow's outputs has come as their roots: id -> name."""
+    names = {family(env.flow, node): node.topic for node in env.flow.outputs}
+    infos = env.log.describe({*names.values()})
+    roots, lanes = dict[bytes, str](), set[int]()
+    for (topic, partition), bound in env.log.bounds(partitions_of(infos.values())).items():
+        read = Range(topic, infos[topic].topic_id, partition, bound.begin, bound.stable_end)
+        for block in env.ports.log.read(read) if read.start < read.stop else ():
+            for message in block:
+                with suppress(EnvelopeError):
+                    head = find_head(message.value(), message.headers())
+                    if head.lane and head.lane not in lanes:
+                        lanes.add(head.lane)
+                        links = parse_chain(head.chain).links
+                        if family_of(links[-1].output)[0] in names:
+                            roots[links[0].topic_id] = links[0].topic
+    return roots
 
 
 def _place(env: Environment, info: TopicInfo, partition: int, bound: Bounds, offset: int) -> Place:

@@ -56,24 +56,29 @@ def check_own_revision(flow: CompiledFlow, last: Plan) -> None:
     )
 
 
-def record_own_revision(env: Environment, infos: Infos) -> None:
+def record_own_revision(env: Environment, last: Plan, infos: Infos) -> None:
     """Make sure that the declared revision of each output has its record, which readers follow; the first one needs none.
 
     Only if the last plan publishes under it: a record alone would replace what the flow goes on to publish.
 
     Args:
         env: the flow, which this run has claimed, and its ports.
+        last: its last plan.
         infos: the output topics.
 
     Raises:
         UnknownRevision: a record cannot be understood.
+        ConfigurationError: an output that the revision began without is declared again.
     """
     number, flow = declared_revision(env.flow), env.flow
     if number == FIRST or not flow.stages or env.role.refold is not None:
         return
     known = _read(env)
-    if not known.is_short(number):
+    if not known.short(number):
         return
+    if known.record(number) is not None and last.number > Revisions.of(last).since:
+        # Else a start was killed between two records.
+        env.retry.call("read outputs", partial(known.check_added, env.ports.log, number, "sqe-chain rebuild"))
     for node in flow.outputs:
         env.log.create_topic(revisions_topic(node.topic), 1, kept=True)
     tps = inputs.partitions_of({node.topic: infos[node.topic] for node in flow.outputs}.values())
@@ -85,7 +90,7 @@ def record_own_revision(env: Environment, infos: Infos) -> None:
         # An attempt without an answer may have written it: of two records of a revision the first holds.
         _append(env, [known.begin(RevisionRecord("", Revision(number), by=env.new_run_id()), ends)])
         known = _read(env)
-    _append(env, known.missing(ends))
+    _append(env, known.missing(ends, [number]))
 
 
 def recorded_revision(env: Environment) -> int:

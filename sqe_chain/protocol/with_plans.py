@@ -147,7 +147,7 @@ class StagedService(FlowRun):
         with env.step(RECOVER):
             if not env.settings.once.accept_rollback:
                 check_commits(env.flow, owned.last, inputs.group_commits(env.flow, env.log, infos))
-            record_own_revision(env, infos)
+            record_own_revision(env, owned.last, infos)
             result = Recovery(owned, self._processor).run(headers)
             if env.role.only_recovers:
                 return result

@@ -206,6 +206,7 @@ class Republisher(FlowRun):
                 marks=marks,
                 published=published,
                 again=max(was.offset, was.again),
+                began=min(was.began, offset),
                 seen=seen,
             )
         self._commit(list(to))

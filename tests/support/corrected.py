@@ -106,8 +106,9 @@ class Chain:
                 for newer, places in known.get(name, ()):
                     if newer <= int(number or 1):
                         continue
-                    place = (0, 0) if places is None else places[root.topic_id.hex(), root.partition]
-                    replaced = replaced or place <= at
+                    # A topic that is not named stays with the revision before.
+                    place = (0, 0) if places is None else places.get((root.topic_id.hex(), root.partition))
+                    replaced = replaced or (place is not None and place <= at)
             lane = record.partition(), envelope.lane
             if replaced or envelope.position <= marks.get(lane, b""):
                 continue

@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sqe_chain.adapters.memory import MemoryLog
-from tests.lab.revision_worlds.flows import made
+from tests.lab.revision_worlds.flows import fails, made
 
 Seam = Mapping[int, int] | None
 """Partition of raw -> the first offset that counts, where that is not 0; None: all."""
 Root = tuple[int, int]
+Letters = Mapping[tuple[str, str, int], bool]
+"""Flow, text of an input that it has skipped, and the revision that would have had its outputs -> whether it was released."""
 
 
 def begun_revisions(log: MemoryLog, family: str, topic: str) -> dict[int, Seam]:
@@ -65,25 +67,34 @@ def mixed(texts: Counter[str]) -> str:
 
 
 def wrong_texts(
-    texts: Counter[str], roots: Sequence[Root], revisions: Mapping[str, Mapping[int, Seam]]
+    texts: Counter[str],
+    roots: Sequence[Root],
+    revisions: Mapping[str, Mapping[int, Seam]],
+    letters: Letters,
 ) -> str:
-    """What a reader of all counts wrongly; empty: nothing."""
-    flows, left = [*revisions], set(texts)
+    """What a reader counts wrongly of these roots; empty: nothing."""
     for root in roots:
         name = f"{root[0]}.{root[1]}"
         own = {text for text in texts if text.split("/")[0] == name}
-        left -= own
-        if not _explains(own, name, root, flows, revisions):
-            return (
-                f"root {name}: {sorted(own)} is what no version gives of {_allowed(flows, revisions, root)}"
-            )
+        if not _explains(own, name, root, [*revisions], revisions, letters):
+            allowed = {flow: versions(known, root) for flow, known in revisions.items()}
+            skipped = {key: value for key, value in letters.items() if key[1].split("/")[0] == name}
+            return f"root {name}: {sorted(own)} is what no version gives of {allowed}, skipped {skipped}"
+    return ""
+
+
+def unknown_texts(texts: Counter[str], roots: Iterable[Root]) -> str:
+    """What nobody can have made; empty: nothing."""
+    names = {f"{partition}.{offset}" for partition, offset in roots}
+    left = {text for text in texts if text.split("/")[0] not in names}
     return f"nobody can have made {sorted(left)}" if left else ""
 
 
-def _allowed(
-    flows: Iterable[str], revisions: Mapping[str, Mapping[int, Seam]], root: Root
-) -> dict[str, list[int]]:
-    return {flow: versions(revisions[flow], root) for flow in flows}
+def covered(
+    roots: Iterable[Root], revisions: Mapping[str, Mapping[int, Seam]], followed: Mapping[str, int]
+) -> list[Root]:
+    """The roots for which the newest revision of each flow is one that a reader follows."""
+    return [root for root in roots if all(versions(revisions[f], root)[0] <= followed[f] for f in revisions)]
 
 
 def _explains(
@@ -92,16 +103,24 @@ def _explains(
     root: Root,
     flows: Sequence[str],
     revisions: Mapping[str, Mapping[int, Seam]],
+    letters: Letters,
 ) -> bool:
     """Whether these are what one of the allowed versions of each flow gives of a text."""
     if not flows:
         return set(own) == {text}
     first, *rest = flows
-    for version in versions(revisions[first], root):
+    allowed = versions(revisions[first], root)
+    released = letters.get((first, text, allowed[0]))
+    if released is False:
+        return not own
+    for version in allowed:
+        if released is None and fails(first, version, text):
+            continue
         children = made(first, version, text)
         parts = [{one for one in own if one == child or one.startswith(f"{child}/")} for child in children]
         if sum(map(len, parts)) == len(own) and all(
-            _explains(part, child, root, rest, revisions) for part, child in zip(parts, children, strict=True)
+            _explains(part, child, root, rest, revisions, letters)
+            for part, child in zip(parts, children, strict=True)
         ):
             return True
     return False

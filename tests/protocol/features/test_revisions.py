@@ -173,6 +173,19 @@ def test_of_a_whole_revision_all_must_be_kept_since_it_begins(begin: int, kept: 
     assert counted(found) == ["A", "B"]
 
 
+@pytest.mark.parametrize("other", ["other/good", "clean/good/released.9f"])
+def test_what_no_revision_has_replaced_must_be_kept(other: str) -> None:
+    found = reader()
+    feed(found, ("a", 0, FIRST), ("x", 5, other), ("b", 1, FIRST))
+    found.run_until_caught_up()
+    feed(found, ("A", 0, SECOND), ("B", 1, SECOND))
+    found.run_until_caught_up()
+    begin_revision(found, "clean/good", 2, None, ends=[3])
+    found.log.truncate_before("good", 0, 3)
+    with pytest.raises(LostOffsets):
+        found.rebuild()
+
+
 @pytest.mark.parametrize("poison", ["dead_letter", "park"])
 def test_what_failed_and_is_superseded_since_counts_no_more_when_it_is_released(poison: str) -> None:
     fails = {"b", "C"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -269,6 +270,40 @@ def test_an_output_that_is_added_later_has_the_revisions_of_the_others() -> None
     assert (added.key(), own["since"], own["ends"]) == (b"clean/more", known["since"], [0])
 
 
+def with_more(chain: Chain, revision: int, *, more: bool = True) -> Rehearsal:
+    """The first republisher with one more output, which has no partition or key in common with the other."""
+    flow = Flow("clean")
+    source = flow.source("raw", int, raw=True).map(right if revision > 1 else wrong)
+    source.to("good", key=str, partitions=2, revision=revision)
+    if more:
+        source.to("more", partitions=1, revision=revision)
+    return Rehearsal(flow, log=chain.log)
+
+
+def test_an_output_that_a_correction_was_made_without_is_not_replaced_when_it_is_declared_again() -> None:
+    chain = Chain()
+    with_more(chain, 1).start()
+    chain.feed(1, 2, 3, 4, at_ms=1_000)
+    with_more(chain, 1).run_until_caught_up()
+    correct(with_more(chain, 2, more=False), 1_000)
+    with_more(chain, 2, more=False).run_until_caught_up()
+    with pytest.raises(ConfigurationError, match="Declare revision=3"):
+        with_more(chain, 2).start()
+    assert chain.log.describe(["more.revisions"]) == {}
+    chain.feed(5, 6, at_ms=2_000)
+    correct(with_more(chain, 3), 2_000)
+    with_more(chain, 3).run_until_caught_up()
+    assert [
+        json.loads(record.value() or b"")["revision"] for record in chain.log.records("more.revisions")
+    ] == [3]
+    more = [
+        (chain.links(record)[-1].output, chain.links(record)[0].offset)
+        for record in chain.log.records("more")
+    ]
+    # What lies before the last seam stays as it was.
+    assert {name for name, _ in more} == {"clean/more", "clean/more@3"}
+
+
 def test_the_code_of_before_is_refused_and_so_is_a_revision_that_has_not_begun() -> None:
     chain = started()
     with pytest.raises(
@@ -473,6 +508,104 @@ def test_a_whole_correction_before_lets_the_second_republisher_begin_where_its_i
     assert found.offsets == {("good", 0): ends[0], ("good", 1): ends[1]}
     chain.run()
     assert chain.counted("fine", *FAMILIES) == [10 * number + 1_000 for number in range(1, 11)]
+
+
+def take_what_was_replaced(chain: Chain) -> None:
+    """Retention takes what lies before the first revision of good."""
+    for partition in (0, 1):
+        ends = json.loads(chain.log.records("good.revisions")[0].value() or b"")["ends"]
+        chain.log.truncate_before("good", partition, ends[partition])
+
+
+def test_another_writer_of_its_input_that_is_gone_cannot_be_read_again() -> None:
+    chain = started()
+    other = Flow("other")
+    other.source("more", int, raw=True).to("good", key=str, partitions=2)
+    second = Rehearsal(other, log=chain.log)
+    for number in range(100, 110):
+        second.feed("more", number)
+    second.run_until_caught_up()
+    chain.run()
+    correct(chain.deploy("clean", right, 2), None)
+    chain.run()
+    before = chain.counted("fine", *FAMILIES)
+    assert sum(number >= 100 for number in before) == 10 + 1
+    take_what_was_replaced(chain)
+    with pytest.raises(LostOffsets, match="all of lane"):
+        correct(chain.deploy("keyed", lambda number: number + 1_000, 2), None)
+    assert chain.seams("keyed/fine") == []
+
+
+def test_a_correction_before_anything_has_come_from_a_root_topic_is_reported() -> None:
+    chain = Chain()
+    chain.run()
+    fixed = chain.deploy("keyed", right, 2)
+    correct(fixed, 1_000)
+    texts = [str(event) for event in fixed.script.events]
+    assert any("nothing in its inputs has come from a root topic" in text for text in texts)
+    chain.feed(1, 2, at_ms=2_000)
+    chain.run()
+    assert set(chain.numbers("fine")) == {"keyed/fine"}
+
+
+def test_what_a_root_topic_gave_that_was_created_again_cannot_be_made_again() -> None:
+    chain = Chain(partitions=1)
+    chain.feed(1, 2, at_ms=1_000)
+    chain.run()
+    chain.log.delete("raw")
+    chain.log.create_topic("raw", 1)
+    chain.deploy("clean", wrong)
+    chain.feed(3, 4, at_ms=2_000)
+    chain.run()
+    with pytest.raises(LostOffsets, match="'raw' was created again"):
+        correct(chain.deploy("clean", right, 2), None)
+    correct(chain.clean, 0)
+    chain.run()
+    assert chain.counted("fine", *FAMILIES) == [1, 2, 30, 40]
+
+
+def test_a_root_topic_has_a_seam_if_nothing_of_it_is_kept() -> None:
+    """Its lanes are in marks alone. What comes of it later is corrected, too."""
+    chain = started()
+    for tp, bound in chain.log.bounds([("good", 0), ("good", 1)]).items():
+        chain.log.truncate_before(*tp, bound.stable_end)
+    fixed = chain.deploy("keyed", lambda number: number + 1_000, 2)
+    found = correct(fixed, 3_000)
+    assert {topic for topic, _ in found.since or {}} == {"raw", "good"}
+    chain.feed(11, 12, at_ms=3_000)
+    chain.run()
+    assert chain.counted("fine", *FAMILIES)[-2:] == [wrong(11) + 1_000, wrong(12) + 1_000]
+    assert chain.numbers("fine").count("keyed/fine@2") == 2
+
+
+def test_the_second_republisher_needs_its_input_alone() -> None:
+    chain = started()
+    for partition in (0, 1):
+        chain.log.truncate_before("raw", partition, 2)
+    correct(chain.deploy("keyed", lambda number: number + 1_000, 2), None)
+    chain.run()
+    assert chain.counted("fine", *FAMILIES) == [wrong(number) + 1_000 for number in range(1, 11)]
+
+
+@pytest.mark.parametrize("since", [None, 0])
+@pytest.mark.parametrize("flow", ["clean", "keyed"])
+def test_what_a_flow_has_skipped_when_it_began_is_not_corrected(flow: str, since: int | None) -> None:
+    chain = Chain()
+    chain.deploy("clean", wrong)
+    chain.feed(1, 2, 3, 4, at_ms=1_000)
+    if flow == "keyed":
+        chain.clean.run_until_caught_up()
+    own = chain.deploy(flow, wrong if flow == "clean" else int)
+    own.settings = replace(own.settings, start="latest")
+    own.run_until_caught_up()
+    chain.feed(5, 6, 7, at_ms=2_000)
+    chain.run()
+    assert len(chain.counted("fine", *FAMILIES)) == 3
+    fixed = chain.deploy(flow, right if flow == "clean" else lambda number: number + 1_000, 2)
+    correct(fixed, since)
+    chain.run()
+    want = [50, 60, 70] if flow == "clean" else [1_051, 1_061, 1_071]
+    assert chain.counted("fine", *FAMILIES) == want
 
 
 def test_a_seam_after_all_records_begins_with_what_comes() -> None:

@@ -22,14 +22,15 @@ from tests.support.suites import points
 FIRST, SECOND = "clean/good", "clean/good@2"
 
 
-def middle(revision: int = 1) -> Flow:
+def middle(revision: int = 1, *, lines: bool = True) -> Flow:
     """It publishes each text again, behind a stage, and each state that changes."""
     flow = Flow("middle", state_partitions=2)
     noted = flow.source("good", StringValue).aggregate(
         "all", key=key_of, state=StringValue, fold=append_emitting
     )
     noted.to("texts", partitions=2, revision=revision)
-    noted.changes().to("lines", partitions=1, revision=revision)
+    if lines:
+        noted.changes().to("lines", partitions=1, revision=revision)
     return flow
 
 
@@ -170,6 +171,24 @@ def test_a_rebuild_that_was_killed_leaves_no_revision_that_readers_would_follow(
         chain.run()
         chain.last.rebuild()
         assert sorted(counted(chain.last)) == ["a", "b", "c"], number
+
+
+def test_an_output_that_a_revision_began_without_is_not_replaced_when_it_is_declared_again(
+    chain: Chain,
+) -> None:
+    chain.middle.flow, chain.middle.service = middle(2, lines=False), None
+    chain.middle.rebuild()
+    chain.feed(("c", 2, FIRST))
+    chain.run()
+    chain.declare(2)
+    with pytest.raises(ConfigurationError, match="Declare revision=3"):
+        chain.middle.start()
+    assert chain.middle.log.describe(["lines.revisions"]) == {}
+    chain.declare(3)
+    chain.middle.rebuild()
+    chain.run()
+    assert chain.published("@3") == Counter("abc")
+    assert len(chain.middle.log.records("lines.revisions")) == 1
 
 
 def test_a_flow_that_begins_under_a_revision_has_its_record_before_it_publishes() -> None:
