@@ -213,11 +213,11 @@ def read_marker(env: Environment) -> tuple[bytes, Marker]:
     topic, log = env.flow.marker_topic, env.ports.log
     with suppress(KeyError, RecreatedTopic, LostOffsets, TruncatedInput):
         topic_id = log.topic_ids([topic])[topic]
-        return topic_id, _newest(env, topic_id)
+        return topic_id, _newest_marker(env, topic_id)
     raise Unavailable(f"Topic {topic!r}: it was deleted or changed while its markers were read.")
 
 
-def _newest(env: Environment, topic_id: bytes) -> Marker:
+def _newest_marker(env: Environment, topic_id: bytes) -> Marker:
     flow, log = env.flow, env.ports.log
     tp = flow.marker_topic, 0
     bound = log.bounds([tp])[tp]

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from threading import Event, Thread
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -32,6 +32,7 @@ from sqe_chain.plans.same_inputs import DESCRIBE_MS
 from sqe_chain.plans.settings import Settings
 from sqe_chain.protocol import with_plans
 from sqe_chain.protocol.decide import batch_plan
+from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.testing import Rehearsal, prove
 from tests.support.environments import environment_of
 from tests.support.plain_readers import (
@@ -487,6 +488,27 @@ def test_a_run_that_was_superseded_while_it_fenced_publishes_nothing() -> None:
     assert not any("publish" in write or "transaction" in write for write in older.script.written[-3:])
     assert len(list(committed(older.log, "out"))) == _INPUTS
     _check(newer, stages=False)
+
+
+@KINDS
+def test_a_marker_that_an_older_run_commits_just_before_it_is_fenced_is_seen(stages: bool) -> None:
+    older = _begun(stages=stages)
+    newer = Rehearsal(older.flow, log=older.log, store=older.stores)
+
+    def commit_late() -> None:
+        run = older.service
+        assert isinstance(run, StagedService)
+        writer: Any = run.owned.transactions and run.owned.transactions._writer
+        writer.inner.commit()
+
+    def start_newer() -> None:
+        newer.meanwhile(commit_late, method="transactional_writer")
+        newer.start()
+
+    older.meanwhile(start_newer, method="commit_transaction")
+    with pytest.raises(Superseded):
+        older.batch()
+    _check(newer, stages=stages)
 
 
 @KINDS

@@ -65,6 +65,7 @@ class World:
         own: payloads and states are of a codec of the world's own, neither protobuf nor JSON.
         told: what the stage before the others lets pass and what it drops is published, or the early results of windows. With a
             join or windows there is another filter, which lets the first unit of each fact pass.
+        transactional: `totals` publishes in transactions, for readers that know nothing of positions.
     """
 
     hops: int = 2
@@ -96,6 +97,7 @@ class World:
     declared: bool = False
     own: bool = False
     told: bool = False
+    transactional: bool = False
 
     @property
     def form(self) -> Form:

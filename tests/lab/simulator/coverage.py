@@ -27,8 +27,15 @@ FAULTS: Final = (
     *("leader election", "transaction", "clock jumped", "topic grown", "topic recreated"),
     *("RecreatedTopic, handled", "rubbish", "malformed", "file: rename", "file: copy"),
     *("store went back", "state partition went back", "StoreInconsistent, handled"),
-    *("rebuild", "rebuild --resume", "rebuild, overtaken", "export and import"),
-    *("failed release", "failed discard", "failed again", "discarded"),
+    *("rebuild", "rebuild --resume", "rebuild, overtaken", "rebuild, refused", "export and import"),
+    *(
+        "failed release",
+        "failed discard",
+        "failed again",
+        "discarded",
+        "markers lost",
+        "MarkersLost, handled",
+    ),
     *("log cut off", "TruncatedInput, handled", "record lost", "GapError, handled", "record lost, excused"),
     *("republisher changed", "ChangedRepublisher, handled", "counted roots came back"),
     *("standby, the other run killed", "standby, the other run gave its claim back"),
@@ -40,6 +47,7 @@ STEPS: Final = (
     *("compact", "vacuum", "rebuild", "move", "change", "feed", "file", "rubbish", "open", "abort"),
     *("elect", "forget", "grow", "recreate", "jump", "standby", "cut", "lose", "change mind", "come back"),
     "decide",
+    "markers",
 )
 """The steps of schedules."""
 KINDS: Final = {

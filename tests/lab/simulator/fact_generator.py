@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Any, Final
 
 from tests.lab.reference import facts
@@ -13,10 +14,24 @@ from tests.lab.simulator.world_generator import (
     newest_world,
     publishing_world,
     random_world,
+    transactional_world,
 )
 
 TWO: Final = 2
 """Hops or stages."""
+
+
+LATER: Final = {
+    "more": "tables, files, JSON, columns",
+    "newest": "codecs of its own",
+    "latest": "rebuilds that others overtake",
+    "again": "topics that are created again",
+    "damage": "logs that lose something, and standbys",
+    "told": "joins, and what stages let pass and drop",
+    "decided": "what operators decide about failed records",
+    "transactions": "transactions",
+}
+"""Sources of randomness, and what for."""
 
 
 class FactGenerator:
@@ -24,13 +39,7 @@ class FactGenerator:
 
     Args:
         draw: the source of randomness.
-        more: another one, for what came later, so that a seed still gives the schedule that it gave without that.
-        newest: a third one, for what came still later.
-        latest: a fourth one, for what came later.
-        again: a fifth one, for topics that are created again.
-        damage: a sixth one, for logs that lose something, and for standbys.
-        told: a seventh one, for joins, and for what stages let pass and drop.
-        decided: an eighth one, for what operators decide about failed records.
+        later: one for each feature that came later, so that a seed still gives the schedule that it gave without that: see `LATER`.
 
     Attributes:
         world: the world.
@@ -41,20 +50,14 @@ class FactGenerator:
         misplaced_probability: how often a key is in another partition than murmur2's, in worlds with mis-partitioned keys.
     """
 
-    def __init__(
-        self,
-        draw: random.Random,
-        more: random.Random,
-        newest: random.Random,
-        latest: random.Random,
-        again: random.Random,
-        damage: random.Random,
-        told: random.Random,
-        decided: random.Random,
-    ) -> None:
-        self.draw, self.more, self.newest, self.latest, self.again = draw, more, newest, latest, again
-        self.damage, self.decided = damage, decided
-        self.world = publishing_world(newest_world(extended_world(random_world(draw), more), newest), told)
+    def __init__(self, draw: random.Random, later: Mapping[str, random.Random]) -> None:
+        self.draw, self.more, self.newest, self.latest = draw, later["more"], later["newest"], later["latest"]
+        self.again, self.damage, told = later["again"], later["damage"], later["told"]
+        self.decided, self.transactions = later["decided"], later["transactions"]
+        world = publishing_world(
+            newest_world(extended_world(random_world(draw), self.more), self.newest), told
+        )
+        self.world = transactional_world(world, self.transactions)
         self.steps: list[Step] = []
         self.number = 0
         self.filter_ids: list[str] = []

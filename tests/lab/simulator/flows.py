@@ -164,6 +164,7 @@ def _totals(world: World, *, more_stages: bool, more_sources: bool, changed: boo
         state_partitions=world.state_partitions,
         poison=world.poison,
         recreated=world.recreated,
+        transactional=world.transactional,
     )
     stream = flow.source("far", text) if world.hops else _origin(world, flow, "far")
     stream = (

@@ -11,7 +11,7 @@ from google.protobuf.struct_pb2 import Value
 
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.adapters.memory.store import MemoryStore
-from sqe_chain.envelope.message import read
+from sqe_chain.envelope.message import Envelope, read
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.inputs import parse_metadata
@@ -27,6 +27,7 @@ from tests.lab.reference.plans import StoredPlan
 from tests.lab.reference.world import TABLE, World
 from tests.lab.simulator.flows import text_type
 from tests.lab.simulator.functions import ids_of, parsed
+from tests.lab.simulator.plain_reader import PlainReader
 from tests.lab.simulator.table_checks import TableChecks
 
 if TYPE_CHECKING:
@@ -63,13 +64,19 @@ class WriteChecks(Invariants):
         table: checks the world's table; None: it has none.
         members: group -> who joined it last; not of groups that have lost their commits, where the first run that wakes goes on.
         outputs_repeat: whether repeated outputs must have equal content; not after a whole store was rolled back.
+        plain: reads what a transactional flow publishes; None: it is not transactional.
+        committed: id of the plan whose transaction was committed last.
     """
 
     def __init__(
         self, world: World, log: MemoryLog, flow: CompiledFlow, model: Model, table: TableAudit | None = None
     ) -> None:
         super().__init__()
-        self.outputs_repeat, self.members = True, dict[str, object]()
+        self.outputs_repeat, self.members, self.committed = True, dict[str, object](), ""
+        self._marked = dict[object, str]()
+        self.plain: PlainReader | None = None
+        if world.transactional:
+            self.plain = PlainReader(log, {node.topic for node in flow.outputs}, "totals/")
         self._world = world
         self._log = log
         self._flow = flow
@@ -104,15 +111,20 @@ class WriteChecks(Invariants):
 
     def on_write(self, call: PortCall, answer: Any) -> None:
         """Check a write that took effect; see `sqe_chain.testing.faults.Watch`."""
+        if call.name in {"commit_transaction", "transactional_writer"}:
+            self._on_transaction(call)
+            return
         self._on_member(call, answer)
         if call.of == "table":
             if self.table is not None and call.name == "commit":
                 self.table.on_commit(call.args[1].after)
         elif call.name == "publish":
             self._on_output(call.args[0], call.port)
-        elif call.args[0].split(".")[0] != "totals":
-            return
-        elif call.name == "write":
+        elif call.args[0].split(".")[0] == "totals":
+            self._on_totals(call, answer)
+
+    def _on_totals(self, call: PortCall, answer: Any) -> None:
+        if call.name == "write":
             flow, stage, part, _, wanted, *_ = call.args
             if wanted == answer:
                 self._on_state(call.port, flow, stage, part, answer)
@@ -121,6 +133,13 @@ class WriteChecks(Invariants):
                 self._on_home(call.port, call.args[0], answer)
         elif call.name == "commit" and call.args[0] == "totals":
             self._on_commit(call.args[1])
+
+    def _on_transaction(self, call: PortCall) -> None:
+        """A plain reader may read now: what is committed, and no more."""
+        if call.name == "commit_transaction":
+            self.committed = self._marked[call.port]
+        if self.plain is not None:
+            self._read_plainly(self.plain)
 
     def _on_member(self, call: PortCall, answer: Any) -> None:
         """Of the runs without stages that have joined a group, only the newest one commits."""
@@ -242,6 +261,9 @@ class WriteChecks(Invariants):
 
     def _on_output(self, output: Output, port: object) -> None:
         topic, partition, key, value, headers, _ = output
+        if topic == self._flow.marker_topic:
+            self._marked[port] = json.loads(value or b"")["id"]
+            return
         if headers and headers[-1][0] == "sqe-decision":
             return
         if headers and headers[-1][0] == "sqe-text":
@@ -268,10 +290,19 @@ class WriteChecks(Invariants):
         ):  # republishers pass on replays, also in the batch of what they repeat
             self.check_once(f"{envelope.chain} on {topic}: {content}", self._written, (port, place))
         self.checked["redo"] += 1
-        if topic == "notes":
-            name = writer.removeprefix("totals/")
-            ids = [unit_of(unit.value).id for unit in envelope.payloads_as(self._text) if unit is not None]
-            self._published.setdefault(name, set()).update(ids)
+        if topic == "notes" and self.plain is None:
+            self._note_published(envelope)
+
+    def _note_published(self, envelope: Envelope) -> None:
+        name = envelope.chain.links[-1].output.removeprefix("totals/")
+        ids = [unit_of(unit.value).id for unit in envelope.payloads_as(self._text) if unit is not None]
+        self._published.setdefault(name, set()).update(ids)
+
+    def _read_plainly(self, reader: PlainReader) -> None:
+        for topic, envelope in reader.read():
+            if topic == "notes":
+                self._note_published(envelope)
+        self.checked["once"] += 1
 
     def _folded_again(self) -> bool:
         """Whether states were rebuilt: inputs of different partitions may then be folded in another order."""
@@ -322,6 +353,8 @@ class WriteChecks(Invariants):
         last = self._last
         if last is None:
             return
+        if self.plain is not None:
+            self._read_plainly(self.plain)
         self.check_states(store)
         ends = self.expected().ends
         self.check_read(ends, self._log.bounds(ends))

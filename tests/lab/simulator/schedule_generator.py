@@ -12,7 +12,7 @@ from tests.lab.reference import facts
 from tests.lab.reference.world import DAY_MS
 from tests.lab.simulator import malformed
 from tests.lab.simulator.damage_generator import LONG, DamageGenerator
-from tests.lab.simulator.fact_generator import TWO
+from tests.lab.simulator.fact_generator import LATER, TWO
 from tests.lab.simulator.schedule import Schedule, Step
 from tests.lab.simulator.world_generator import chance
 
@@ -26,9 +26,8 @@ def drawn(seed: int) -> Schedule:
     Args:
         seed: any whole number.
     """
-    seeds = [f"{seed} {name}" for name in ("more", "newest", "latest", "again", "damage", "told", "decided")]
-    later = [random.Random(one) for one in seeds]
-    return _ScheduleGenerator(random.Random(seed), *later).schedule()
+    later = {name: random.Random(f"{seed} {name}") for name in LATER}
+    return _ScheduleGenerator(random.Random(seed), later).schedule()
 
 
 class _ScheduleGenerator(DamageGenerator):
@@ -52,6 +51,7 @@ class _ScheduleGenerator(DamageGenerator):
         self.steps += self._latest_steps()
         self.steps += self.damage_steps()
         self.steps += self._decided_steps()
+        self.steps += self._transactional_steps()
         for name in self._services():
             if chance(self.draw, 0.85) or name == "totals":
                 self.steps.append(self._run(name))
@@ -175,6 +175,19 @@ class _ScheduleGenerator(DamageGenerator):
         if not world.totals_read_raw and chance(decided, 0.5):
             rubbish.append(["rubbish", "far", decided.randrange(3), decided.choice(malformed.KINDS)])
         return [*rubbish, ["run", "totals", 1, []], *steps, ["run", "totals", 1, []]]
+
+    def _transactional_steps(self) -> list[Step]:
+        """The service dies or sleeps around its transaction, and perhaps its markers are lost then."""
+        world, draw = self.world, self.transactions
+        if not world.transactional or not chance(draw, 0.5):
+            return []
+        hops: list[Step] = [["run", name, 2, []] for name in self._services() if name.startswith("hop")]
+        fault: list[Any] = ["crash", int(12 * draw.random()), "after", True]
+        if chance(draw, 0.4):
+            others: list[Step] = [["run", "totals", 1, [["crash", draw.randrange(12), "after", True]]]]
+            fault = ["meanwhile", draw.randrange(40), draw.choice(["before", "after"]), False, others]
+        steps = [self.feed(world.origins()[0], 2), *hops, ["run", "totals", 2, [fault]]]
+        return [*steps, ["markers"]] if chance(draw, 0.3) else steps
 
     def _recreate_while_folded(self) -> list[Step]:
         self.special_done = True

@@ -100,3 +100,13 @@ def publishing_world(world: World, draw: random.Random) -> World:
     if world.kind in {"deduplicate", "distinct", "roots"} and chance(draw, 0.35):
         world = replace(world, kind="join")
     return replace(world, told=world.kind != "" and chance(draw, 0.6))
+
+
+def transactional_world(world: World, draw: random.Random) -> World:
+    """The world, perhaps with transactions.
+
+    Args:
+        world: from `publishing_world`.
+        draw: another source of randomness.
+    """
+    return replace(world, transactional=chance(draw, 0.2))
