@@ -131,6 +131,8 @@ class KeptInput:
                     first = min(first, offset)
             self._check_kept(revision)
         marks = self._marks(revision, first)
+        if self.begin > 0:  # a lane's first message that is kept follows one that a revision has replaced
+            _enter_in_middle(marks)
         skipped = tuple(offset for offset in progress.skipped if offset < first)
         return replace(progress, offset=first, epoch=0, marks=marks, skipped=skipped)
 
@@ -138,9 +140,8 @@ class KeptInput:
         """Marks for reading again from an offset on: what lies before the seam of a revision is a replay, all else is new."""
         self.find_lanes()
         marks = self._marks(revision, offset)
-        marks.entered_in_middle = offset > 0
-        for mark in marks.lanes.values():
-            mark.excused = False
+        if offset > 0:
+            _enter_in_middle(marks)
         return marks
 
     @property
@@ -362,6 +363,13 @@ def _epoch(env: Environment, read: Range, *, last: bool = False) -> int | None:
             if not last:
                 return epoch
     return epoch
+
+
+def _enter_in_middle(marks: PartitionMarks) -> None:
+    """Excuse one gap on each lane: reading begins after messages that are not read."""
+    marks.entered_in_middle = True
+    for mark in marks.lanes.values():
+        mark.excused = False
 
 
 def _first_place(revision: Revision) -> bytes:

@@ -510,6 +510,19 @@ def test_a_whole_correction_before_lets_the_second_republisher_begin_where_its_i
     assert chain.counted("fine", *FAMILIES) == [10 * number + 1_000 for number in range(1, 11)]
 
 
+def test_of_what_a_whole_correction_has_replaced_a_part_may_be_kept() -> None:
+    chain = Chain(partitions=1)
+    chain.deploy("clean", wrong)
+    chain.feed(1, 2, 3, 4, 5, at_ms=1_000)
+    chain.run()
+    correct(chain.deploy("clean", right, 2), None)
+    chain.run()
+    chain.log.truncate_before("good", 0, 2)  # the third message follows one that is gone
+    correct(chain.deploy("keyed", lambda number: number + 1_000, 2), 1_000)
+    chain.run()
+    assert chain.counted("fine", *FAMILIES) == [10 * number + 1_000 for number in range(1, 6)]
+
+
 def take_what_was_replaced(chain: Chain) -> None:
     """Retention takes what lies before the first revision of good."""
     for partition in (0, 1):
