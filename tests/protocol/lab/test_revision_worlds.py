@@ -19,7 +19,7 @@ def test_each_root_counts_by_the_corrected_functions(share: int) -> None:
     assert not fault, f"seed {seed}: {fault}\npython -m tests.lab.revision_worlds --worlds 1 --seed {seed}"
 
 
-@pytest.mark.parametrize("name", ["greedy", "no_seam", "never_superseded"])
+@pytest.mark.parametrize("name", ["greedy", "no_seam", "never_superseded", "label_current"])
 def test_a_wrong_rule_is_found(name: str) -> None:
     """By the first few worlds; `--mutants` has more of them."""
     assert PROGRAM.found_in(name, range(400))[1]
