@@ -65,7 +65,7 @@ class AggregateSteps(StreamPart[Value]):
         *,
         state: type[State],
         fold: Fold[State, Value, Emitted],
-        key: KeyOf[Value] | None = None,
+        key: str | KeyOf[Value] | None = None,
         **options: Unpack[StateOptions[State]],
     ) -> Stage[State, Emitted]: ...
 
@@ -76,7 +76,7 @@ class AggregateSteps(StreamPart[Value]):
         *,
         state: type[State],
         fold: Fold[State, Value, Emitted] | FoldInContext[State, Value, Emitted],
-        key: KeyOf[Value] | None = None,
+        key: str | KeyOf[Value] | None = None,
         on_timer: OnTimer[State, Emitted] | OnTimerInContext[State, Emitted] | None = None,
         **options: Unpack[TimedOptions[Value, State]],
     ) -> Stage[State | None, Emitted]: ...
@@ -163,8 +163,8 @@ class AggregateSteps(StreamPart[Value]):
                 starts with ``state()``.
             fold: ``(state, value) -> None | iterable of values``: changes the state, and may emit values to the
                 operators after the stage. ``context.delete_state()`` deletes the state.
-            key: ``value -> bytes | str``; by default the stream's key. With declared aggregates also the name of a field, or
-                a path such as ``"meta.robot"``.
+            key: ``value -> bytes | str``; or the name of a field, or a path such as ``"meta.robot"``; by default the
+                stream's key.
             codec: of the states: a codec, or its name; by default the one that takes their type.
             on_timer: ``(state, timer) -> None | iterable of values``: called when
                 a timer is due that the fold has set with ``context.set_timer(at_ms)``. It may do what a fold may.
@@ -193,12 +193,11 @@ class AggregateSteps(StreamPart[Value]):
             state,
             fold,
             codec,
-            key,
             own={"on_timer": on_timer},
             settings={**timed, **placed},
         )
         kind = _kind(parts, timed, placed, where)
-        return self._as_stage(self._stage(name, kind, where, key=parts.key, **placed))
+        return self._as_stage(self._stage(name, kind, where, key=key, **placed))
 
 
 def _kind(parts: Folding, timed: Mapping[str, Any], placed: Mapping[str, object], where: str) -> StageKind:

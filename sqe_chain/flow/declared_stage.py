@@ -1,4 +1,4 @@
-"""The key, the states and the fold of a stage: those that the user gives, or those that declared aggregates make."""
+"""The states and the fold of a stage: those that the user gives, or those that declared aggregates make."""
 
 from __future__ import annotations
 
@@ -10,23 +10,20 @@ from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import declared_fold, refused_at, state_codec
 from sqe_chain.flow.declared_aggregates import Aggregation, check_aggregations, check_plain
-from sqe_chain.flow.fields import key_of_field
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.generated_fold import fold_of, merge_states, states_of
-from sqe_chain.flow.shapes import Gives, check_callable
+from sqe_chain.flow.shapes import Gives
 
 
 class Folding(NamedTuple):
     """What a kind of stage takes.
 
     Attributes:
-        key: the key's function; None: the key of the stream.
         states: codec of the states.
         fold: the user's function, or the generated one.
         own: further functions of the states, by the names of their arguments: those that were given, or are generated.
     """
 
-    key: UserFunction | None
     states: Codec[Any]
     fold: DeclaredFunction
     own: Mapping[str, DeclaredFunction]
@@ -47,7 +44,6 @@ class FoldingStage(NamedTuple):
         state: object,
         fold: object,
         codec: Codec[Any] | str | None,
-        key: UserFunction | str | None,
         *,
         own: Mapping[str, UserFunction | None],
         settings: Mapping[str, object],
@@ -59,12 +55,11 @@ class FoldingStage(NamedTuple):
             state: type of the states; None, as `fold`: aggregates are declared.
             fold: the user's function.
             codec: of the states.
-            key: a function; with declared aggregates also a field.
             own: name -> further functions of the state, which declared aggregates do not take.
             settings: the other arguments: an aggregate among them was meant to be an aggregate of that name.
 
         Raises:
-            FlowError: an aggregate or the key cannot be of such values, or arguments do not go together.
+            FlowError: an aggregate cannot be of such values, or arguments do not go together.
         """
         if state is not None or fold is not None:
             check_plain(aggregates, self.method, self.where)
@@ -74,15 +69,14 @@ class FoldingStage(NamedTuple):
                 what: declared_fold(what, function, states, self.where, self.gives)
                 for what, function in {"fold": fold, **given}.items()
             }
-            return Folding(self._key(key), states, folds.pop("fold"), folds)
+            return Folding(states, folds.pop("fold"), folds)
         checked = self._checked(aggregates, {"codec": codec, **own}, settings)
         with refused_at(self.where):
-            key_of = key_of_field(self.value_type, key) if isinstance(key, str) else key
             state_type = states_of(checked, self.value_type)
             made = DeclaredFunction(fold_of(self.name, checked, self.value_type))
         states = state_codec(self.name, state_type, None, self.where)
         merge = DeclaredFunction(partial(merge_states, state_type.parts))
-        return Folding(self._key(key_of), states, made, {"merge": merge})
+        return Folding(states, made, {"merge": merge})
 
     def _checked(
         self, aggregates: Mapping[str, object], refused: Mapping[str, object], settings: Mapping[str, object]
@@ -100,10 +94,3 @@ class FoldingStage(NamedTuple):
                     f"({', '.join(checked)}) leave it out"
                 )
         return checked
-
-    def _key(self, key: Any) -> UserFunction | None:  # noqa: ANN401 - it is checked here
-        if key is None:
-            return None
-        check_callable("key", key, self.where)
-        function: UserFunction = key
-        return function

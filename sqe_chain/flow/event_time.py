@@ -7,8 +7,6 @@ from typing import Final, Literal
 
 from sqe_chain.envelope.head import check_timestamp
 from sqe_chain.errors import EnvelopeError, FlowError, PoisonError
-from sqe_chain.flow.declaration import declared_if, refused_at
-from sqe_chain.flow.fields import value_of_field
 from sqe_chain.flow.functions import DeclaredFunction
 
 NoTimestamp = Literal["poison", "record"]
@@ -21,20 +19,6 @@ def _at_first(_: object) -> int:
 
 NO_TIMES: Final = DeclaredFunction(_at_first)  # a function with a name is the same in every process
 """The `timestamp` of sources whose messages have no times: whatever has one comes after them."""
-
-
-def declared_time(
-    time: object, value_type: type | None, where: str, what: str = "time"
-) -> DeclaredFunction | None:
-    """The function that gives values times of their own: a user's, or that of a field; None if there is none.
-
-    Raises:
-        FlowError: it is no such function, or values have no such field.
-    """
-    if isinstance(time, str):
-        with refused_at(f"{where}: {what}={time!r}"):
-            return DeclaredFunction(value_of_field(value_type, time))
-    return declared_if(what, time, where)
 
 
 def refuse_times(time: object, what: str, goes: str) -> None:

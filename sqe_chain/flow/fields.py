@@ -19,7 +19,8 @@ from google.protobuf.message import Message
 
 from sqe_chain.codecs.codec import field_names
 from sqe_chain.errors import FlowError, PoisonError
-from sqe_chain.flow.functions import UserFunction
+from sqe_chain.flow.declaration import declared_if, refused_at
+from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 
 _SCALARS: Final[Mapping[int, type]] = {
     FieldDescriptor.CPPTYPE_STRING: str,
@@ -68,16 +69,40 @@ def read_field(python_type: type | None, path: str, *, optional: bool = False) -
     return FieldReader(text, of)
 
 
-def key_of_field(python_type: type | None, path: str) -> UserFunction:
-    """The function that gives a field as a key.
+def declared_key(
+    key: object, value_type: type | None, where: str, what: str = "key"
+) -> DeclaredFunction | None:
+    """The function that gives a key of a value: the user's, or that of the field that the user named; None if none is given.
+
+    Args:
+        key: what the user gave.
+        value_type: of the values; None: it is not known.
+        where: file and line of the declaration.
+        what: the argument's name, for the error's text.
 
     Raises:
-        FlowError: the type has no such field, or one that is neither text nor bytes.
+        FlowError: it is no such function, or values have no such field, or one that is neither text nor bytes.
     """
-    of = read_field(python_type, path).of
-    if of is not None and not issubclass(of, str | bytes):
-        raise FlowError(f"key={path!r} is of type {of.__name__}, and keys are str or bytes: give a function")
-    return value_of_field(python_type, path)
+    if isinstance(key, str):
+        with refused_at(f"{where}: {what}={key!r}"):
+            of = read_field(value_type, key).of
+        if of is not None and not issubclass(of, str | bytes):
+            raise FlowError(
+                f"{where}: {what}={key!r} is of type {of.__name__}, and keys are str or bytes: give a function"
+            )
+    return declared_value(what, key, value_type, where)
+
+
+def declared_value(what: str, given: object, value_type: type | None, where: str) -> DeclaredFunction | None:
+    """The same for what may be of any type.
+
+    Raises:
+        FlowError: it is no such function, or values have no such field.
+    """
+    if isinstance(given, str):
+        with refused_at(f"{where}: {what}={given!r}"):
+            return DeclaredFunction(value_of_field(value_type, given))
+    return declared_if(what, given, where)
 
 
 def value_of_field(python_type: type | None, path: str) -> UserFunction:

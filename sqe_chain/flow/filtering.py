@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, Unpack
 
 from sqe_chain.flow.declaration import caller_line, check_choice, check_duration, declared, declared_if
-from sqe_chain.flow.event_time import declared_time
+from sqe_chain.flow.fields import declared_key, declared_value
+from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.kinds import kind_of
 from sqe_chain.flow.part import StreamPart
-from sqe_chain.flow.signatures import IdOf, NumberOf, OwnTimeOf, Value
+from sqe_chain.flow.signatures import IdOf, NumberOf, TimeOf, Value
 from sqe_chain.flow.stage_kind import STANDARD
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ LateRecords = Literal["forward", "drop", "stop"]
 class DeduplicateOptions(TypedDict, Generic[Value], total=False):
     """The options of `FilterSteps.deduplicate_by_key`."""
 
-    time: OwnTimeOf[Value] | None
+    time: TimeOf[Value] | None
     late: LateRecords
     guard: object
     compat: Literal["kip655"] | None
@@ -120,7 +121,7 @@ class FilterSteps(StreamPart[Value]):
         name: str,
         interval_ms: int,
         *,
-        time: OwnTimeOf[Value] | None = None,
+        time: TimeOf[Value] | None = None,
         late: LateRecords = "forward",
         guard: object = STANDARD,
         compat: Literal["kip655"] | None = None,
@@ -157,7 +158,7 @@ class FilterSteps(StreamPart[Value]):
     def deduplicate_by_key_value(
         self,
         name: str,
-        id: IdOf[Value],  # noqa: A002 - the KIP's word
+        id: str | IdOf[Value],  # noqa: A002 - the KIP's word
         interval_ms: int,
         **options: Unpack[DeduplicateOptions[Value]],
     ) -> Filter[Value]:
@@ -165,17 +166,17 @@ class FilterSteps(StreamPart[Value]):
 
         Args:
             name: stage name; permanent.
-            id: ``value -> bytes | str | None``; None: no duplicate.
+            id: ``value -> bytes | str | None``, or the name of a field; None: no duplicate.
             interval_ms: as for `deduplicate_by_key`.
             **options: those of `deduplicate_by_key`.
         """
         where = caller_line()
-        return self._deduplicate(name, declared("id", id, 1, where), interval_ms, where, **options)
+        return self._deduplicate(name, self._id(id, where), interval_ms, where, **options)
 
     def deduplicate(
         self,
         name: str,
-        id: IdOf[Value],  # noqa: A002 - the KIP's word
+        id: str | IdOf[Value],  # noqa: A002 - the KIP's word
         interval_ms: int,
         **options: Unpack[DeduplicateOptions[Value]],
     ) -> Filter[Value]:
@@ -183,20 +184,19 @@ class FilterSteps(StreamPart[Value]):
 
         Args:
             name: stage name; permanent.
-            id: ``value -> bytes | str | None``; None: no duplicate.
+            id: ``value -> bytes | str | None``, or the name of a field; None: no duplicate.
             interval_ms: as for `deduplicate_by_key`.
             **options: those of `deduplicate_by_key`.
         """
         where = caller_line()
-        id_of = declared("id", id, 1, where)
-        return self._deduplicate(name, id_of, interval_ms, where, by_id=True, **options)
+        return self._deduplicate(name, self._id(id, where), interval_ms, where, by_id=True, **options)
 
     def distinct(
         self,
         name: str,
         windows: object,
         *,
-        time: OwnTimeOf[Value] | None = None,
+        time: TimeOf[Value] | None = None,
         grace_ms: int = 0,
         late: LateRecords = "drop",
         guard: object = STANDARD,
@@ -217,9 +217,12 @@ class FilterSteps(StreamPart[Value]):
             FlowError: a name exists, a setting is wrong, or the stage would follow `changes()`.
         """
         where = caller_line()
-        own = declared_time(time, self._value_type(), where)
+        own = declared_value("time", time, self._value_type(), where)
         settings = {"windows": windows, "time": own, "grace_ms": grace_ms, "late": late, "guard": guard}
         return self._filter(name, "distinct", where, store=store, **settings)
+
+    def _id(self, given: object, where: str) -> DeclaredFunction:
+        return declared_key(given, self._value_type(), where, "id") or declared("id", given, 1, where)
 
     def _deduplicate(
         self,
@@ -232,7 +235,7 @@ class FilterSteps(StreamPart[Value]):
         **options: Unpack[DeduplicateOptions[Value]],
     ) -> Filter[Value]:
         settings: dict[str, Any] = {"by_id": by_id, "id": id_of, "interval_ms": interval_ms, **options}
-        settings["time"] = declared_time(options.get("time"), self._value_type(), where)
+        settings["time"] = declared_value("time", options.get("time"), self._value_type(), where)
         return self._filter(name, "deduplicate", where, **settings)
 
     def _filter(

@@ -18,12 +18,12 @@ from sqe_chain.flow.declaration import (
     check_name,
     check_topic,
     declared,
-    declared_if,
     format_of_files,
     payload_codec,
     row_codec,
 )
 from sqe_chain.flow.event_time import NoTimestamp
+from sqe_chain.flow.fields import declared_value
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.nodes import Nulls, SourceNode
 from sqe_chain.flow.picture import as_svg, as_text
@@ -132,7 +132,7 @@ class Flow(Topology):
         codec: Codec[Any] | str | None = None,
         raw: bool = False,
         nulls: Nulls = "poison",
-        timestamp: UserFunction | None = None,
+        timestamp: UserFunction | str | None = None,
         no_timestamp: NoTimestamp = "poison",
     ) -> Stream[Any]:
         """Read one or more topics.
@@ -146,7 +146,7 @@ class Flow(Topology):
             raw: the messages carry no envelope: their own coordinates are the root.
             nulls: what becomes of null values: "decode" passes them to the decoder, "skip" ignores them, "poison" treats
                 them as poison.
-            timestamp: ``value -> time``: the event time of an input. It is milliseconds
+            timestamp: ``value -> time``, or the name of a field: the event time of an input. It is milliseconds
                 since 1970, text in ISO 8601, or a datetime, the last two with their time zone. Windows and filters go by it,
                 and outputs keep it. Without it, event time is the record's time, or the envelope's. For a value with rows of
                 several times, return the earliest, and give stages `time=` (docs/exploded-times.md).
@@ -203,7 +203,7 @@ class Flow(Topology):
         *,
         file_format: Format | None = None,
         csv: Csv | None = None,
-        timestamp: UserFunction | None = None,
+        timestamp: UserFunction | str | None = None,
         no_timestamp: NoTimestamp = "poison",
     ) -> Stream[Any]:
         """Read the rows of files: Parquet, CSV, or lines of JSON. Each row of each content counts once.
@@ -269,16 +269,20 @@ class Flow(Topology):
         self,
         where: str,
         decoder: DeclaredFunction | None,
-        timestamp: UserFunction | None,
+        timestamp: UserFunction | str | None,
         no_timestamp: object,
+        *,
+        codec: Codec[Any] | None,
         **fields: Any,  # noqa: ANN401 - the fields of SourceNode
     ) -> Stream[Any]:
         check_choice("no_timestamp", no_timestamp, ("poison", "record"), where)
+        value_type = None if codec is None or codec.python_type is object else codec.python_type
         node = self.add(
             SourceNode,
             where,
             decoder=decoder,
-            timestamp=declared_if("timestamp", timestamp, where),
+            codec=codec,
+            timestamp=declared_value("timestamp", timestamp, value_type, where),
             no_timestamp=no_timestamp,
             **fields,
         )

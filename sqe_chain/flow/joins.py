@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Required, TypedDict, Ty
 
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import LateValues, caller_line, check_bool, declared_plain
-from sqe_chain.flow.event_time import declared_time, refuse_times
+from sqe_chain.flow.event_time import refuse_times
+from sqe_chain.flow.fields import declared_value
 from sqe_chain.flow.kinds import kind_named
 from sqe_chain.flow.part import StreamPart
-from sqe_chain.flow.signatures import Made, OwnTimeOf, Value
+from sqe_chain.flow.signatures import Made, TimeOf, Value
 from sqe_chain.flow.stage_kind import STANDARD, StageKind
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class TableJoinOptions(TypedDict, Generic[Other], total=False):
     """What a join with a table may be given besides it."""
 
     deleted: Callable[[Other], bool] | None
-    table_time: OwnTimeOf[Other] | None
+    table_time: TimeOf[Other] | None
     history_ms: int
     late: LateValues
     static: bool
@@ -38,8 +39,8 @@ class StreamJoinOptions(TypedDict, Generic[Value, Other], total=False):
 
     before_ms: Required[int]
     after_ms: Required[int]
-    time: OwnTimeOf[Value] | None
-    other_time: OwnTimeOf[Other] | None
+    time: TimeOf[Value] | None
+    other_time: TimeOf[Other] | None
     lateness_ms: int
     late: LateValues
     guard: object
@@ -154,7 +155,7 @@ class JoinSteps(StreamPart[Value]):
             late=late,
             static=static,
             guard=guard,
-            table_time=declared_time(table_time, _type_of(table), where, "table_time"),
+            table_time=declared_value("table_time", table_time, _type_of(table), where),
         )
         return self._joined(name, kind, table, store, where, static=static)
 
@@ -224,8 +225,8 @@ class JoinSteps(StreamPart[Value]):
             lateness_ms=lateness_ms,
             late=late,
             guard=guard,
-            time=declared_time(time, self._value_type(), where),
-            other_time=declared_time(other_time, _type_of(other), where, "other_time"),
+            time=declared_value("time", time, self._value_type(), where),
+            other_time=declared_value("other_time", other_time, _type_of(other), where),
         )
         return self._joined(name, kind, other, store, where)
 

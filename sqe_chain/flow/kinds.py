@@ -15,7 +15,7 @@ ENTRY_POINTS: Final = "sqe_chain.stages"
 """Group of entry points: name of a kind -> its class."""
 BUILT_IN: Final[Mapping[str, str]] = {
     "aggregate": "sqe_chain.stages.aggregate:AggregateKind",
-    "windows": "sqe_chain.stages.windows:WindowsKind",
+    "windows": "sqe_chain.stages.windowed:WindowsKind",
     "replays": "sqe_chain.stages.replays:ReplaysKind",
     "roots": "sqe_chain.stages.root_replays:RootsKind",
     "sequences": "sqe_chain.stages.sequences:SequencesKind",

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
 from sqe_chain.errors import FlowError
-from sqe_chain.flow.declaration import check_choice, check_int, check_name, declared_if
+from sqe_chain.flow.declaration import check_choice, check_int, check_name
+from sqe_chain.flow.fields import declared_key
 from sqe_chain.flow.functions import UserFunction
 from sqe_chain.flow.kinds import check_fit
 from sqe_chain.flow.nodes import ChangesNode, Node, SourceNode, StageNode
@@ -50,7 +51,7 @@ class StreamPart(Generic[Value]):
         where: str,
         *,
         store: str | None,
-        key: UserFunction | None = None,
+        key: UserFunction | str | None = None,
         buckets: int = 1,
         view: ViewKind | None = None,
         others: Sequence[Node] = (),
@@ -70,7 +71,7 @@ class StreamPart(Generic[Value]):
             self.node,
             *others,
             name=name,
-            key=declared_if("key", key, where),
+            key=declared_key(key, self._value_type(), where),
             stage_kind=kind,
             store=store,
             buckets=buckets,

@@ -18,10 +18,10 @@ from sqe_chain.flow.declaration import (
     check_int,
     check_name,
     check_topic,
-    declared_if,
     output_codec,
     refused_at,
 )
+from sqe_chain.flow.fields import declared_key
 from sqe_chain.flow.functions import UserFunction
 from sqe_chain.flow.nodes import Carrier, OutputNode
 from sqe_chain.flow.part import StreamPart
@@ -51,7 +51,7 @@ class PublishSteps(StreamPart[Value]):
         topic: str,
         *,
         partitions: int,
-        key: OutputKeyOf[Value] | None = None,
+        key: str | OutputKeyOf[Value] | None = None,
         **options: Unpack[OutputOptions],
     ) -> None: ...
 
@@ -70,7 +70,7 @@ class PublishSteps(StreamPart[Value]):
         topic: str,
         *,
         partitions: int,
-        key: UserFunction | None = None,
+        key: UserFunction | str | None = None,
         codec: Codec[Any] | str | None = None,
         carrier: Carrier = "value",
         name: str | None = None,
@@ -83,7 +83,7 @@ class PublishSteps(StreamPart[Value]):
         Args:
             topic: output topic.
             partitions: N of ``murmur2(key) % N``; permanent. To grow, give the output a new name.
-            key: ``value -> bytes | str | None``; without it the stage's key, else the message's.
+            key: ``value -> bytes | str | None``, or the name of a field; without it the stage's key, else the message's.
             codec: a codec, or the name of one; by default the one that takes the type of each value.
             carrier: where the chain is: in the "value", which is then an envelope; or in the "headers". Then the value is the
                 bare payload, for readers without sqe-chain (`sqe_chain.envelope.carrier`), and each payload is a record.
@@ -212,7 +212,7 @@ class PublishSteps(StreamPart[Value]):
         topic: str,
         where: str,
         partitions: int,
-        key: UserFunction | None,
+        key: UserFunction | str | None,
         name: str | None,
         **more: Any,  # noqa: ANN401 - the fields of OutputNode
     ) -> None:
@@ -238,7 +238,7 @@ class PublishSteps(StreamPart[Value]):
             OutputNode,
             where,
             self.node,
-            key=declared_if("key", key, where),
+            key=declared_key(key, self._value_type(), where),
             name=output,
             topic=topic,
             partitions=partitions,

@@ -11,6 +11,7 @@ from sqe_chain.flow.aggregates import AggregateSteps
 from sqe_chain.flow.batches import BatchSteps
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.declaration import caller_line, declared
+from sqe_chain.flow.fields import declared_key
 from sqe_chain.flow.filtering import FilterSteps
 from sqe_chain.flow.functions import UserFunction
 from sqe_chain.flow.joins import JoinSteps
@@ -101,19 +102,19 @@ class Stream(
         return self._apply(FlatMapNode, function)
 
     @overload
-    def key_by(self, key: KeyOf[Value]) -> Stream[Value]: ...
+    def key_by(self, key: str | KeyOf[Value]) -> Stream[Value]: ...
 
     @overload
     def key_by(self, key: KeyInContext[Value]) -> Stream[Value]: ...
 
-    def key_by(self, key: UserFunction) -> Stream[Value]:
-        """The same values under another key: ``value -> bytes | str``; str is taken as UTF-8.
+    def key_by(self, key: UserFunction | str) -> Stream[Value]:
+        """The same values under another key: ``value -> bytes | str``, or the name of a field; str is taken as UTF-8.
 
         Raises:
-            FlowError: it is not a function, takes other arguments, or follows `changes()`.
+            FlowError: it is not a function, takes other arguments, values lack the field, or it follows `changes()`.
         """
         where = caller_line()
-        function = declared("key", key, 1, where)
+        function = declared_key(key, self._value_type(), where) or declared("key", key, 1, where)
         if self._follows_changes():
             raise FlowError(f"{where}: changes() may feed map, filter and to() only; to() takes a key")
         return self._then(KeyByNode, where, function=function)
@@ -141,7 +142,7 @@ class Stream(
         name: str,
         kind: StageKind | str,
         *,
-        key: KeyOf[Value] | KeyInContext[Value] | None = None,
+        key: str | KeyOf[Value] | KeyInContext[Value] | None = None,
         store: str | None = None,
         buckets: int = 1,
         view: ViewKind | None = None,
@@ -152,7 +153,7 @@ class Stream(
         Args:
             name: stage name; permanent, rows are stored under it.
             kind: a `StageKind` of `sqe_chain.stages`, or the name of a kind.
-            key: ``value -> bytes | str``; without it the stream's key is kept.
+            key: ``value -> bytes | str``, or the name of a field; without it the stream's key is kept.
             store: name of the store for this stage; by default the service's.
             buckets: as for `aggregate`; only for kinds that keep a state by key.
             view: as for `aggregate`; only for such kinds.

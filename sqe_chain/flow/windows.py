@@ -9,7 +9,7 @@ from sqe_chain.codecs import Codec
 from sqe_chain.flow.declaration import LateValues, caller_line, declared_if
 from sqe_chain.flow.declared_aggregates import Aggregation
 from sqe_chain.flow.declared_stage import FoldingStage
-from sqe_chain.flow.event_time import declared_time
+from sqe_chain.flow.fields import declared_value
 from sqe_chain.flow.functions import UserFunction
 from sqe_chain.flow.kinds import kind_named
 from sqe_chain.flow.part import StreamPart
@@ -18,8 +18,8 @@ from sqe_chain.flow.signatures import (
     KeyInContext,
     KeyOf,
     MessageState,
-    OwnTimeOf,
     State,
+    TimeOf,
     Value,
     WindowFold,
     WindowFoldInContext,
@@ -39,7 +39,7 @@ class WindowOptions(TypedDict, Generic[Value, State], total=False):
 
     codec: Codec[State] | str | None
     merge: Callable[[State, State], None] | None
-    time: OwnTimeOf[Value] | None
+    time: TimeOf[Value] | None
     lateness_ms: int
     late: LateValues
     retention_ms: int
@@ -62,7 +62,7 @@ class WindowSteps(StreamPart[Value]):
         *,
         state: type[MessageState],
         fold: WindowFold[MessageState, Value] | WindowFoldWithContext[MessageState, Value],
-        key: KeyOf[Value] | None = None,
+        key: str | KeyOf[Value] | None = None,
         **options: Unpack[WindowOptions[Value, MessageState]],
     ) -> WindowStage[WindowResult]: ...
 
@@ -86,7 +86,7 @@ class WindowSteps(StreamPart[Value]):
         *,
         state: type[State],
         fold: WindowFold[State, Value] | WindowFoldWithContext[State, Value],
-        key: KeyOf[Value] | None = None,
+        key: str | KeyOf[Value] | None = None,
         **options: Unpack[WindowOptions[Value, State]],
     ) -> WindowStage[Window[State]]: ...
 
@@ -109,7 +109,7 @@ class WindowSteps(StreamPart[Value]):
         windows: object,
         *,
         key: str | KeyOf[Value] | None = None,
-        time: OwnTimeOf[Value] | None = None,
+        time: TimeOf[Value] | None = None,
         lateness_ms: int = 0,
         late: LateValues = "drop",
         retention_ms: int = 0,
@@ -127,7 +127,7 @@ class WindowSteps(StreamPart[Value]):
         windows: object,
         *,
         key: KeyInContext[Value],
-        time: OwnTimeOf[Value] | None = None,
+        time: TimeOf[Value] | None = None,
         lateness_ms: int = 0,
         late: LateValues = "drop",
         retention_ms: int = 0,
@@ -199,7 +199,6 @@ class WindowSteps(StreamPart[Value]):
             state,
             fold,
             codec,
-            key,
             own={"merge": merge},
             settings={**timed, "heartbeat": heartbeat, "time": time, **placed},
         )
@@ -210,7 +209,7 @@ class WindowSteps(StreamPart[Value]):
             merge=parts.own.get("merge"),
             beats=declared_if("heartbeat", heartbeat, where),
             shown=view is not None,
-            time=declared_time(time, self._value_type(), where),
+            time=declared_value("time", time, self._value_type(), where),
             **timed,
         )
-        return self._as_windows(self._stage(name, kind, where, key=parts.key, **placed))
+        return self._as_windows(self._stage(name, kind, where, key=key, **placed))

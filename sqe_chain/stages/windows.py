@@ -18,50 +18,35 @@ A stage of windows is put together from three parts that do not know each other:
 * the windower: which windows a record lies in, which of them merge, when they close, `windowing.py`
 * the fold: what values make of the state of a window, `WindowFold`
 
-`WindowedAggregate` asks them for each record, and keeps windows in rows (`window_rows.py`). `WindowsKind` is what a flow declares.
+`WindowedAggregate` asks them for each record, and keeps windows in rows (`window_rows.py`). What a flow declares is in
+`windowed.py`; runs of values that are only folded, in `window_runs.py`.
 
 Source: windowed aggregations of Kafka Streams, with `suppress(untilWindowCloses)`; clock, windower and fold are Bytewax's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import wraps
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, Generic
 
-from sqe_chain._proto.window_result_pb2 import WindowResult
-from sqe_chain._proto.windows_pb2 import WindowsRow
 from sqe_chain.codecs import Codec
-from sqe_chain.codecs.window import key_text, window_of
-from sqe_chain.errors import FlowError, PoisonError
-from sqe_chain.flow.context import Origin
 from sqe_chain.flow.declaration import check_bool, check_duration, check_windows, state_codec
-from sqe_chain.flow.event_time import event_ms
-from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import check_callable, check_nothing
-from sqe_chain.flow.stage_kind import STANDARD, EventTimeSpan, StageTask, StageTraits, StageWork
-from sqe_chain.flow.stored import Span, StoredState
+from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import RowTable
-from sqe_chain.flow.units import Push, Unit, UnitRun
 from sqe_chain.stages.clock import JumpGuard
 from sqe_chain.stages.own_values import OwnValues, state_left
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict, dropped
-from sqe_chain.stages.record_work import Given, RecordFunctions, RunWork, context_of, moves_in
 from sqe_chain.stages.table import write_row
-from sqe_chain.stages.timed_stage import MONTH_GUARD, ExpiringRows, KeyedStage, TimedKind
-from sqe_chain.stages.user_code import RunError, guarded
+from sqe_chain.stages.timed_stage import MONTH_GUARD, ExpiringRows, KeyedStage
 from sqe_chain.stages.window_rows import (
     OPEN,
     RETAINED,
-    SHOWN,
     OpenWindow,
     Result,
     ShownWindows,
     State,
-    key_of_shown,
-    results_of,
     retained_row,
     windows_in,
     windows_row,
@@ -206,8 +191,6 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         self._due: set[bytes] = set()
         # Row of a window that is final and kept -> when it is kept no longer, and its content.
         self._closed: dict[bytes, tuple[int, bytes]] = {}
-        # Span -> key -> its window, while `fold_run` changes it. Invariant: all of them are open.
-        self._in_use: dict[Span, dict[bytes, OpenWindow[State]]] = {}
         self._views = ShownWindows(table, self._codec) if shown else None
         # Place of late records; None: nobody asks which of them miss windows.
         self._late_ms: int | None = None
@@ -242,72 +225,6 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
             return FORWARD
         closed = f"was closed at stream time {now_ms} ms"
         return dropped(Reason.LATE, f"every window of event time {record.timestamp_ms} ms {closed}")
-
-    def fold_run(
-        self,
-        fold: Callable[[Any, Any], object],
-        keys: Sequence[bytes | None],
-        values: Sequence[object],
-        times_ms: Sequence[int],
-        begin: int,
-        moves_ms: Sequence[int] | None = None,
-        *,
-        placed: bool = False,
-    ) -> int:
-        """Fold records as `accept` does, from an index on, for as long as each of them only changes one open window.
-
-        It costs a small part of `accept`, but changes states without copies, so the batch is worth nothing when a fold raises. Not for sessions
-        or windows that overlap.
-
-        Args:
-            fold: see `WindowedAggregate`.
-            keys: of the records.
-            values: of the records.
-            times_ms: their event times.
-            begin: the index of the first.
-            moves_ms: what moves stream time; `NEVER`: the record needs `accept`. None: their times do.
-            placed: they have places in the order of times.
-
-        Returns:
-            The index of the first record that needs `accept`; the number of records if none does.
-
-        Raises:
-            RunError: `fold` has raised, or has left a state that cannot be stored.
-        """
-        timetable, moves_ms = self._timetable, moves_ms or times_ms
-        now_ms, limit_ms = timetable.time.now_ms, timetable.ordinary_until_ms
-        index = begin - 1
-        start_ms = end_ms = 0
-        opened: dict[bytes, OpenWindow[State]] = {}
-        checks = not self._codec.self_checking
-        if now_ms is None:
-            return begin
-        for index in range(begin, len(keys)):
-            at_ms, to_ms = times_ms[index], moves_ms[index]
-            if to_ms >= limit_ms:
-                break
-            if not start_ms <= at_ms < end_ms:
-                span = self._open_span(at_ms, now_ms)
-                if span is None:
-                    break
-                (start_ms, end_ms), limit_ms = span, min(limit_ms, self._windower.closes_ms(span))
-                opened = self._in_use.setdefault(span, {})
-            key: Any = keys[index]
-            window = opened.get(key) or self._use(key, Span(start_ms, end_ms), limit_ms)
-            if window is None:
-                break
-            try:
-                if (given := fold(window.state, values[index])) is not None or checks:
-                    check_nothing("fold", fold, given)
-                    window.state = self._fold.left(window.state)
-            except Exception as error:
-                raise RunError(error, index) from error
-            if to_ms > now_ms:  # noqa: PLR1730 - max() costs as much as half of the rest of the loop
-                now_ms = to_ms
-        else:
-            index += 1
-        timetable.observe_run(index - begin, now_ms, placed=placed)
-        return index
 
     def still_open(self, key: bytes, span: Span) -> Result | None:
         """A window as it is now; None if it is not open."""
@@ -355,7 +272,6 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         super().finish(now_ms)
         self._due.clear()
         self._closed.clear()
-        self._in_use.clear()
 
     def _fold_into(self, row: bytes, record: Record, now_ms: int) -> bool:
         """Fold a record into each window that it lies in and that takes it; False if there is none."""
@@ -388,37 +304,6 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         self._expiring.replace(row, opened)
         return True
 
-    def _open_span(self, at_ms: int, now_ms: int) -> Span | None:
-        """The only window of a record; None where `accept` has to look at the record."""
-        try:
-            (span,) = self._windower.spans(at_ms)
-        except PoisonError:
-            return None
-        return span if self._windower.closes_ms(span) > now_ms else None
-
-    def _use(self, key: bytes | None, span: Span, limit_ms: int) -> OpenWindow[State] | None:
-        """An open window, which may be new, ready to be changed; None where `accept` has to look at the record.
-
-        Args:
-            key: its key.
-            span: its beginning and end.
-            limit_ms: up to where stream time moves before anything is looked up in the timetable again.
-        """
-        if key is None or self._table.settled(row := OPEN + key):
-            return None
-        windows = self._expiring.all_at(row)
-        # It was listed for a later moment, when more lateness was declared.
-        if any(self._windower.closes_ms(window.span) < limit_ms for window in windows):
-            return None
-        used = next((window for window in windows if window.span == span), None)
-        if used is None:
-            used = self._opened(row, span, self._codec.new())
-            windows = [*windows, used]
-        self._note_changed(key, span)
-        self._expiring.replace(row, windows)
-        self._in_use[span][key] = used
-        return used
-
     def _opened(self, row: bytes, span: Span, state: State) -> OpenWindow[State]:
         at_ms = self._windower.closes_ms(span)
         self._timetable.remind(row, at_ms)
@@ -438,7 +323,6 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
         for window in sorted(windows, key=lambda window: window.span):
             at_ms = self._windower.closes_ms(window.span)
             if at_ms <= due_ms:
-                self._in_use.pop(window.span, None)  # its windows close together
                 self._give(row[len(OPEN) :], window, at_ms)
                 continue
             kept.append(window)
@@ -465,213 +349,3 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
                 self.changed[key, changed] = self.record
             if self._views is not None:
                 self._views.touch(key, changed)
-
-
-@dataclass(frozen=True)
-class WindowsKind(TimedKind[WindowedAggregate[Any]]):
-    """The kind of `windowed`."""
-
-    name = "windows"
-
-    windows: Any
-    states: Codec[Any]
-    fold: DeclaredFunction
-    merge: DeclaredFunction | None = None
-    lateness_ms: int = 0
-    late: Any = "drop"
-    retention_ms: int = 0
-    beats: DeclaredFunction | None = None
-    guard: Any = STANDARD
-    shown: bool = False
-    time: DeclaredFunction | None = None
-
-    @property
-    def codec(self) -> Codec[Any]:
-        return self.states
-
-    @property
-    def traits(self) -> StageTraits:
-        # Only a stage that is declared with a view keeps a row for each window; retained ones can be read
-        return StageTraits(
-            method="windowed",
-            called="filter",
-            order="times",
-            heartbeat=self.beats,
-            guard=self.time_guard,
-            gives_outputs=True,
-            has_views=self.shown,
-            falls_due=True,
-            windowed=True,
-            sides=("dropped", "changes"),
-            may_be_last=bool(self.retention_ms),
-            own_times=self.own_times,
-        )
-
-    def check(self, where: str, *, dead_letters: bool) -> None:
-        if check_windows(self.windows, where, overlap=True).merges and self.merge is None:
-            raise FlowError(
-                f"{where}: sessions need merge=: a record between two sessions merges their states"
-            )
-        if self.merge is not None and self.merge.takes_context:
-            raise FlowError(f"{where}: merge must take 2 argument(s), and no context")
-        super().check(where, dead_letters=dead_letters)
-
-    @property
-    def only_folds(self) -> bool:
-        """Whether a value does nothing but change the state of one window, so that it needs no record around it."""
-        fixed = not (self.windows.overlap or self.windows.merges)
-        plain = not any(function.takes_context for function in self.functions)
-        guard, refuses = self.time_guard, False
-        if self.time is not None and guard is not None:
-            refuses = guard.policy != "hold"  # it judges each record
-        return fixed and plain and not refuses and self.beats is None
-
-    def start(self, task: StageTask) -> StageWork:
-        return WindowsWork(self, task)
-
-    def begin(self, stage: WindowedAggregate[Any], event_time: EventTimeSpan) -> None:
-        super().begin(stage, event_time)
-        stage.note_missed(event_time.late_ms)
-
-    def stage(
-        self, table: RowTable, functions: RecordFunctions, clock_ms: int | None
-    ) -> WindowedAggregate[Any]:
-        call: Callable[..., Any] = guarded(self.fold.function)
-
-        @wraps(call)
-        def fold_in_context(state: object, value: object) -> object:
-            if windows.record is None:
-                raise AssertionError("a fold is called for a record")
-            context = context_of(windows.record, functions.now_ms)
-            given = call(state, value, context)
-            if context.state_deleted:
-                raise PoisonError(
-                    f"stage {functions.name!r}: delete_state() is not for windows: a window's state ends with the window"
-                )
-            return given
-
-        windows: WindowedAggregate[Any] = WindowedAggregate(
-            table,
-            windows=self.windows,
-            state=self.states,
-            fold=fold_in_context if self.fold.takes_context else call,
-            merge=None if self.merge is None else guarded(self.merge.function),
-            lateness_ms=self.lateness_ms,
-            retention_ms=self.retention_ms,
-            shown=self.shown,
-            **self.timing(clock_ms),
-        )
-        return windows
-
-    def outputs(self, stage: WindowedAggregate[Any]) -> Iterable[Given]:
-        """The windows that have become final, with the moment at which they did."""
-        moments = stage.moments
-        return (
-            Given(
-                result.key,
-                self.value_of(result),
-                "the window from {} to {} ms".format(*result.span),
-                moments.get(index),
-            )
-            for index, result in enumerate(stage.take_results())
-        )
-
-    def value_of(self, result: Result) -> object:
-        """A value of the flow's kind: JSON with its state, or the message for states in any other form."""
-        key, (start_ms, end_ms), state = result
-        if self.states.name == "json":
-            return window_of(self.states.python_type)(key_text(key), start_ms, end_ms, state)
-        encoded = self.states.encode(state)
-        return WindowResult(
-            key=key, start_ms=start_ms, end_ms=end_ms, type=self.states.type_name, state=encoded
-        )
-
-    def close(self, stage: WindowedAggregate[Any], event_ms: int) -> None:
-        stage.close_all(event_ms, early=self.time is not None)
-
-    def states_in(self, row: bytes, content: bytes) -> Iterable[StoredState]:
-        # Each open window, and each final one that is retained
-        final = row.startswith(RETAINED)
-        for key, span, state in results_of(row, content, self.states):
-            yield StoredState(key, state, span, final)
-
-    def shown_in(self, row: bytes, content: bytes) -> Mapping[str, object] | None:
-        # Each window that has a row of its own, as results in topics have it, and whether it is final
-        if not row.startswith(SHOWN):
-            return None
-        (window,) = WindowsRow.FromString(content).windows
-        return {
-            "key": key_text(key_of_shown(row)),
-            "start_ms": window.start_ms,
-            "end_ms": window.start_ms + window.length_ms,
-            "final": window.final,
-            "state": self.states.to_view(self.states.decode(window.state)),
-        }
-
-
-class WindowsWork(RunWork):
-    """The work of windows: record by record, or in runs where values are only folded."""
-
-    rows = OPEN
-
-    def __init__(self, kind: WindowsKind, task: StageTask) -> None:
-        super().__init__(kind, task)
-        self._declared = kind
-        # Runs change states without copies: not where an input may be taken back. They note no records: not for early results.
-        self._in_runs = kind.only_folds and not (task.reversible or task.changes)
-        if task.changes:
-            self._stage.changed = {}
-        # Each window that the batch has changed and that is open at its end, with the input that changed it last.
-        self._early: list[tuple[Origin, Result]] = []
-
-    def apply(self, units: Sequence[Unit]) -> None:
-        if not self._in_runs:
-            super().apply(units)
-            return
-        run = UnitRun.of(units)
-        self._load(run)
-        # The user's own function: a fold that fails ends the attempt, so nobody has to know whose error it was.
-        times_ms, (moves_ms, placed) = run.times_ms, moves_in(run)
-        if self._declared.time is not None:
-            times_ms, moves_ms = self._own_times(run, self._declared.time), run.orders_ms
-        if not times_ms:  # it fails on its record
-            super().apply(run)
-            return
-        index, fold_run, fold = 0, self._stage.fold_run, self._declared.fold.function
-        while index < len(run):  # each turn takes one unit at least
-            try:
-                index = fold_run(fold, run.keys, run.values, times_ms, index, moves_ms, placed=placed)
-            except RunError as error:
-                self._stop(run, error.index, error)
-            if index < len(run):
-                super().apply((run[index],))
-                index += 1
-
-    @property
-    def missed(self) -> int:
-        missed: int = self._stage.missed
-        return missed
-
-    def finish(self) -> None:
-        for (key, span), record in (self._stage.changed or {}).items():
-            result = self._stage.still_open(key, span)
-            if result is not None:
-                self._early.append((record.unit[4], result))
-        super().finish()
-
-    def _own_times(self, run: UnitRun, time: DeclaredFunction) -> list[int]:
-        """The times of the values of a run; none where they have to be looked at one by one."""
-        call = time.function
-        if min(run.orders_ms) < 0:
-            return []
-        try:
-            return [event_ms(call(value)) for value in run.values]
-        except Exception:  # noqa: BLE001 - user code may raise anything
-            return []
-
-    def push_changes(self, push: Push) -> None:
-        """Pass early results to the operators after `changes()`, in the order (last input that changed it, key, window)."""
-        for origin, result in sorted(
-            self._early, key=lambda early: (early[0].order, early[0].tp.topic_id, *early[1][:2])
-        ):
-            push(self._declared.value_of(result), result.key, b"", origin)

@@ -58,6 +58,7 @@ def decoded_or_null(data: bytes | None) -> StringValue:
 flow = Flow("right")
 words = flow.source("words", StringValue)
 flow.source("times", Int64Value, raw=True, timestamp=lambda number: number.value)
+flow.source("named", dict, raw=True, timestamp="time")
 flow.source("texts", dict, raw=True, timestamp=lambda order: str(order["time"]), no_timestamp="record")
 assert_type(words, Stream[StringValue])
 assert_type(flow.source("raw", decoded, raw=True), Stream[StringValue])
@@ -190,3 +191,5 @@ words.join_stream(
     other_time=lambda number: number.value,
 )
 assert_type(near.map(lambda number: number), Stream[Int64Value])
+words.key_by("value").aggregate("by-field", key="value", state=Int64Value, fold=add)
+words.deduplicate("once-by-field", "value", 1).to("fields", partitions=1, key="value")

@@ -98,7 +98,6 @@ words.join_stream("m", words, length_of_number, before_ms=1, after_ms=1)  # type
 
 words.aggregate("n", key="value", words=5)  # type: ignore[call-overload]  # pyright: ignore
 words.aggregate("o", key=lambda word: len(word.value), words=count())  # type: ignore[arg-type, return-value]  # pyright: ignore
-words.aggregate("p", key="value", state=Int64Value, fold=add)  # type: ignore[call-overload]  # pyright: ignore
 words.aggregate("q", key="value", words=count(), state=Int64Value, fold=add)  # type: ignore[call-overload]  # pyright: ignore
 words.aggregate("r", key=length_of_number, words=count())  # type: ignore[arg-type]  # pyright: ignore
 words.windowed("t", Tumbling(1), key="value", words=sum_)  # type: ignore[call-overload]  # pyright: ignore

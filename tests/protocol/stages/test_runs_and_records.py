@@ -22,7 +22,8 @@ from sqe_chain.flow import Stream
 from sqe_chain.stages import Tumbling
 from sqe_chain.stages.clock import JumpGuard
 from sqe_chain.stages.deduplicate import Deduplicate, DeduplicateKind
-from sqe_chain.stages.windows import WindowedAggregate, WindowsKind
+from sqe_chain.stages.window_runs import WindowRuns
+from sqe_chain.stages.windowed import WindowsKind
 from sqe_chain.testing import Rehearsal
 
 
@@ -83,7 +84,7 @@ STAGES: dict[str, Callable[[Stream[Word]], Stream[Any]]] = {
 }
 RUNS: list[tuple[type[Any], str, type[Any], str]] = [
     (DeduplicateKind, "by_columns", Deduplicate, "accept_run"),
-    (WindowsKind, "only_folds", WindowedAggregate, "fold_run"),
+    (WindowsKind, "only_folds", WindowRuns, "fold_run"),
 ]
 words = st.lists(
     st.builds(
@@ -164,7 +165,7 @@ def test_records_come_in_runs(name: str) -> None:
     """Or the test above would compare nothing."""
     published = [Published(Word("x", str(number)), number, 0, ends=False, kill=0) for number in range(40)]
     for *_, stage, run in RUNS:
-        if ("window" in name) is (stage is WindowedAggregate):
+        if ("window" in name) is (stage is WindowRuns):
             with patch.object(stage, run, autospec=True, side_effect=getattr(stage, run)) as called:
                 everything(name, published, enveloped=True, parts=2, dropped=False)
             assert called.call_count

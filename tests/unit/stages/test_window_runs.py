@@ -20,8 +20,8 @@ from sqe_chain.stages.clock import JumpGuard
 from sqe_chain.stages.record import Record
 from sqe_chain.stages.record_work import moves_in
 from sqe_chain.stages.user_code import RunError
+from sqe_chain.stages.window_runs import WindowRuns
 from sqe_chain.stages.windowing import Tumbling
-from sqe_chain.stages.windows import WindowedAggregate
 from tests.support.partial_writes import RecordingTable, Rows, run_with_partial_writes
 
 SHARED: list[str] = []
@@ -67,8 +67,8 @@ def write(state: State, value: str) -> None:
         state.share = len(state.value)
 
 
-def stage_on(table: RowTable, lateness_ms: int, state: type[State] = StringValue) -> WindowedAggregate[Any]:
-    return WindowedAggregate(
+def stage_on(table: RowTable, lateness_ms: int, state: type[State] = StringValue) -> WindowRuns[Any]:
+    return WindowRuns(
         table,
         windows=Tumbling(10),
         state=state,
@@ -79,7 +79,7 @@ def stage_on(table: RowTable, lateness_ms: int, state: type[State] = StringValue
     )
 
 
-def one_by_one(stage: WindowedAggregate[Any], batch: Batch) -> tuple[list[bool], Told]:
+def one_by_one(stage: WindowRuns[Any], batch: Batch) -> tuple[list[bool], Told]:
     beat_ms, records = batch
     stage.advance(beat_ms)
     told, verdicts = taken(stage, 0), list[bool]()
@@ -90,7 +90,7 @@ def one_by_one(stage: WindowedAggregate[Any], batch: Batch) -> tuple[list[bool],
     return verdicts, told + taken(stage, -1)
 
 
-def in_runs(stage: WindowedAggregate[Any], batch: Batch) -> tuple[list[bool], Told]:
+def in_runs(stage: WindowRuns[Any], batch: Batch) -> tuple[list[bool], Told]:
     beat_ms, records = batch
     stage.advance(beat_ms)
     told, verdicts = taken(stage, 0), list[bool]()
@@ -110,7 +110,7 @@ def in_runs(stage: WindowedAggregate[Any], batch: Batch) -> tuple[list[bool], To
     return verdicts, told + taken(stage, -1)
 
 
-def taken(stage: WindowedAggregate[Any], index: int) -> Told:
+def taken(stage: WindowRuns[Any], index: int) -> Told:
     return [(index, result.key, result.span.start_ms, result.state.value) for result in stage.take_results()]
 
 

@@ -21,8 +21,8 @@ from sqe_chain.stages.clock import JumpGuard
 from sqe_chain.stages.record import Reason, Record
 from sqe_chain.stages.table import MemoryTable
 from sqe_chain.stages.window_rows import SHOWN, Result, results_in
+from sqe_chain.stages.window_runs import WindowRuns
 from sqe_chain.stages.windowing import Hopping, Sessions, Tumbling, Windowing
-from sqe_chain.stages.windows import WindowedAggregate
 from tests.support.partial_writes import Rows, run_with_partial_writes
 
 Closed = tuple[bytes, Span, str]
@@ -43,8 +43,8 @@ def event(at_ms: int, value: str = "x", key: bytes | None = b"k") -> Record:
     return Record(key=key, value=value, timestamp_ms=at_ms)
 
 
-def stage_on(table: RowTable, windows: Windowing, **options: object) -> WindowedAggregate[StringValue]:
-    return WindowedAggregate(table, windows=windows, state=StringValue, fold=write, merge=append, **options)  # type: ignore[arg-type]
+def stage_on(table: RowTable, windows: Windowing, **options: object) -> WindowRuns[StringValue]:
+    return WindowRuns(table, windows=windows, state=StringValue, fold=write, merge=append, **options)
 
 
 def windows_in(results: list[Result]) -> list[Closed]:
@@ -106,7 +106,7 @@ def test_a_record_that_fails_between_two_sessions_changes_neither(fails: str) ->
             raise ValueError("no fold")
         state.value += value
 
-    stage = WindowedAggregate(
+    stage = WindowRuns(
         MemoryTable(), windows=Sessions(10), state=StringValue, fold=fold, merge=merge, lateness_ms=20
     )
     for at_ms, value in ((0, "a"), (20, "c")):
@@ -126,7 +126,7 @@ def test_a_record_that_fails_between_two_sessions_changes_neither_though_merge_t
         if value == "joins":
             raise ValueError("no fold")
 
-    stage = WindowedAggregate(
+    stage = WindowRuns(
         MemoryTable(), windows=Sessions(10), state=dict, fold=fold, merge=merge, lateness_ms=20
     )
     for at_ms, value in ((0, "a"), (20, "c")):
@@ -206,7 +206,7 @@ def test_a_fold_that_fails_leaves_no_window_half_changed() -> None:
         if state.value == 2:
             raise ValueError("two is too many")
 
-    stage = WindowedAggregate(MemoryTable(), windows=Hopping(10, 5), state=Int64Value, fold=fold)
+    stage = WindowRuns(MemoryTable(), windows=Hopping(10, 5), state=Int64Value, fold=fold)
     stage.accept(event(7))
     with pytest.raises(ValueError, match="two is"):
         stage.accept(event(12))
@@ -227,7 +227,7 @@ def test_a_window_that_was_written_is_not_folded_again() -> None:
         state.value += text
 
     def batch(table: RowTable) -> None:
-        windows = WindowedAggregate(
+        windows = WindowRuns(
             table, windows=Tumbling(10), state=StringValue, fold=write_once, retention_ms=100
         )
         for at_ms, text, key in ((1, "x", b"a"), (2, "y", b"b"), (3, "z", b"a"), (12, "x", b"b")):

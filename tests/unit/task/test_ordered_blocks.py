@@ -14,7 +14,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.stages import JumpGuard, Tumbling
 from sqe_chain.stages.record_work import RecordKind, RecordWork
 from sqe_chain.stages.table_join import TableJoinKind
-from sqe_chain.stages.windows import WindowsKind
+from sqe_chain.stages.windowed import WindowsKind
 from tests.support.block_ways import one_by_one, taken_as
 from tests.support.read_in_blocks import Scripted, outcome, records_of
 from tests.support.records import Record

@@ -18,7 +18,7 @@ from sqe_chain.flow import Context, Flow
 from sqe_chain.stages import Tumbling
 from sqe_chain.stages.record_work import RecordKind
 from sqe_chain.stages.table_join import TableJoinKind
-from sqe_chain.stages.windows import WindowsKind
+from sqe_chain.stages.windowed import WindowsKind
 from sqe_chain.task import stage_part
 from sqe_chain.task.event_times import EventTimes, Hop
 from sqe_chain.task.exclusion import Exclusion
