@@ -153,7 +153,7 @@ class RecordingKind(StageKind):
 
 
 class _RecordingWork(StageWork):
-    """The work of a `RecordingKind`."""
+    """The work of a `RecordingKind`: each method of `StageWork` is the inner one's."""
 
     def __init__(self, kind: RecordingKind, inner: StageWork, task: StageTask) -> None:
         self._kind, self._inner, self._task = kind, inner, task
@@ -213,6 +213,17 @@ class _RecordingWork(StageWork):
 
     def finish(self) -> None:
         self._inner.finish()
+
+    def reach(self) -> None:
+        self._inner.reach()
+
+    @property
+    def due_ms(self) -> int | None:
+        return self._inner.due_ms
+
+    @property
+    def missed(self) -> int:
+        return self._inner.missed
 
     def tick(self, origin: Origin, clock_ms: int) -> None:
         self._inner.tick(origin, clock_ms)

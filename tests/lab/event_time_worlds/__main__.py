@@ -4,6 +4,7 @@
 python -m tests.lab.event_time_worlds --worlds 20000 --seed 0 --jobs 2
 python -m tests.lab.event_time_worlds --world '["tumbling",…]'         one world again
 python -m tests.lab.event_time_worlds --worlds 1000 --without slow,pause --kinds tumbling,table
+python -m tests.lab.event_time_worlds --worlds 20 --engine spark        on a real broker: in-process, workers or spark
 ```
 """
 
@@ -21,7 +22,8 @@ from pathlib import Path
 from tests.lab.event_time_worlds.drawing import TRAITS, draw
 from tests.lab.event_time_worlds.exploded import EXPLODED, judge_exploded
 from tests.lab.event_time_worlds.judging import judge
-from tests.lab.event_time_worlds.running import Wrong
+from tests.lab.event_time_worlds.on_engines import ENGINES, broker_and_engine, draw_for_engines
+from tests.lab.event_time_worlds.running import InMemory, Wrong
 from tests.lab.event_time_worlds.shrinking import shrunk
 from tests.lab.event_time_worlds.world import KINDS, World
 
@@ -45,13 +47,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began, wrong = time.perf_counter(), list[tuple[int, str]]()
     kinds, without = tuple(options.kinds.split(",")), frozenset(filter(None, options.without.split(",")))
     seeds = range(options.seed, options.seed + options.worlds)
-    for found in _verdicts(seeds, kinds, without, options.jobs):
+    found_in = (
+        _verdicts_on(options.engine, seeds, kinds)
+        if options.engine
+        else _verdicts(seeds, kinds, without, options.jobs)
+    )
+    for found in found_in:
         for seed, fault in found[: max(0, options.show - len(wrong))]:
             sys.stdout.write(f"seed {seed}: {fault[:_LONGEST]}\n")
             sys.stdout.flush()
         wrong += found
     seconds = time.perf_counter() - began
-    if wrong and options.shrink:
+    if wrong and options.shrink and not options.engine:
         shown = set[str]()
         for seed, fault in wrong:
             if (name := fault.split(":")[0]) not in shown and len(shown) < options.shrink:
@@ -72,10 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if wrong else 0
 
 
-def verdict(world: World) -> str:
-    """What is wrong with a world; empty if nothing is."""
+def verdict(world: World, where: InMemory | None = None) -> str:
+    """What is wrong with a world, in memory or elsewhere; empty if nothing is."""
     try:
-        (judge_exploded if world.exploded else judge)(world)
+        (judge_exploded if world.exploded else judge)(world, where)
     except Wrong as error:
         return str(error)
     except Exception as error:  # noqa: BLE001 - whatever a service raises is wrong
@@ -91,6 +98,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--kinds", default=",".join((*KINDS, *EXPLODED)), help="what readers may do")
+    parser.add_argument(
+        "--engine",
+        default="",
+        choices=ENGINES,
+        help="run readers on it, on a broker that is started for them",
+    )
     parser.add_argument("--without", default="", help=f"traits that no world has: {', '.join(TRAITS)}")
     parser.add_argument("--world", default="", help="run this one: a line of JSON")
     parser.add_argument("--shrink", type=int, default=1, help="wrong worlds to make small, one of each kind")
@@ -109,6 +122,13 @@ def _verdicts(
         return
     with ProcessPoolExecutor(jobs) as pool:
         yield from pool.map(run, shares)
+
+
+def _verdicts_on(engine: str, seeds: range, kinds: tuple[str, ...]) -> Iterator[list[tuple[int, str]]]:
+    with broker_and_engine(engine) as next_place:
+        for seed in seeds:
+            fault = verdict(draw_for_engines(seed, kinds), next_place())
+            yield [(seed, fault)] if fault else []
 
 
 def _wrong_of(seeds: range, kinds: tuple[str, ...], without: frozenset[str]) -> list[tuple[int, str]]:

@@ -32,7 +32,7 @@ from tests.lab.event_time_worlds.flows import (
     number_of,
 )
 from tests.lab.event_time_worlds.judging import dropped_by, received_of
-from tests.lab.event_time_worlds.running import Run, Wrong
+from tests.lab.event_time_worlds.running import InMemory, Run, Wrong
 from tests.lab.event_time_worlds.world import FILTERS, UNIT_MS, Fact, Hop, World
 from tests.lab.reference.event_times import (
     ADVANCE_MS,
@@ -211,13 +211,13 @@ class Row(NamedTuple):
     second: bool
 
 
-def judge_exploded(world: World) -> None:
-    """Run a world of uploads, and check it.
+def judge_exploded(world: World, where: InMemory | None = None) -> None:
+    """Run a world of uploads, in memory or elsewhere, and check it.
 
     Raises:
         Wrong: it does not give what its rows give.
     """
-    run = ExplodedRun(world)
+    run = ExplodedRun(world, where)
     try:
         run.run()
         for republisher in run.republishers:

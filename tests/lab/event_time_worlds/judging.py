@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from sqe_chain import read
-from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.ports import Message
 from sqe_chain.testing import Rehearsal
 from tests.lab.event_time_worlds.flows import OUTPUT_PARTITIONS, STAGE
-from tests.lab.event_time_worlds.running import Run, Wrong
+from tests.lab.event_time_worlds.running import InMemory, Run, Wrong
 from tests.lab.event_time_worlds.world import FILTERS, JOINS, WINDOWED, World
 from tests.lab.reference.event_times import Delivery, Reference, spread
 from tests.support.receiving import received
@@ -21,13 +20,13 @@ _LOST: Final = ("/late", "/malformed", "/ahead")
 """Reasons for which records are dropped that must not be."""
 
 
-def judge(world: World) -> None:
-    """Run a world, and check it.
+def judge(world: World, where: InMemory | None = None) -> None:
+    """Run a world, in memory or elsewhere, and check it.
 
     Raises:
         Wrong: it does not give what the facts give.
     """
-    run = Run(world)
+    run = Run(world, where)
     try:
         run.run()
         for republisher in run.republishers:
@@ -139,7 +138,7 @@ def _published(service: Rehearsal, parts: int) -> dict[tuple[int, int], list[Any
     return found
 
 
-def received_of(log: MemoryLog, topic: str) -> list[Message]:
+def received_of(log: Any, topic: str) -> list[Message]:
     """What a reader with a replay filter gets of a topic; what it ignores has the content of what it gets."""
     try:
         return list(received(topic, log.describe([topic])[topic].topic_id, log.records(topic)))

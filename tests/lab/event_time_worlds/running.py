@@ -53,6 +53,35 @@ class BusyLog(MemoryLog):
         return found
 
 
+class InMemory:
+    """Where the services of a world run: in this process, on a broker and stores in memory.
+
+    Attributes:
+        prefix: begins the names of its topics and flows.
+    """
+
+    prefix = ""
+
+    def log(self, clock: Clock) -> Any:
+        """The broker."""
+        log = BusyLog(f"world-{next(_numbers)}")
+        log.set_clock(lambda: clock.now)
+        return log
+
+    def service(self, flow: Flow, log: Any, settings: Settings, partitions: dict[str, int]) -> Rehearsal:
+        """A service, with a store of its own."""
+        store = MemoryStore(f"{log.name}-{flow.name}")
+        return Rehearsal(flow, log=log, store=store, partitions=partitions, settings=settings)
+
+    def end(self, log: Any, services: Iterable[Rehearsal]) -> None:
+        """Forget the broker and the stores."""
+        for service in services:
+            for store in service.stores.values():
+                if isinstance(store, MemoryStore):
+                    store.restore_all()
+        log.clear()
+
+
 class Run:
     """One world while it runs.
 
@@ -66,11 +95,11 @@ class Run:
     - ``b0:4`` rebuilds a reader in batches of four records.
     """
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, world: World, where: InMemory | None = None) -> None:
+        self.world, self.where = world, where or InMemory()
         self.clock = Clock()
-        self.log = BusyLog(f"world-{next(_numbers)}")
-        self.log.set_clock(lambda: self.clock.now)
+        self.log = self.where.log(self.clock)
+        self.prefix = self.where.prefix
         self.times_ms: dict[int, int] = {}
         self.last_ms: dict[tuple[int, int], int] = {}
         self.appended = 0
@@ -80,13 +109,13 @@ class Run:
         self.republishers = [
             self._service(self._hop_flow(*where), hop.max_records)
             for way, one in enumerate(world.ways)
-            for where, hop in _hops(way, one.hops)
+            for where, hop in self._hops(way, one.hops)
         ]
         for way, one in enumerate(world.ways):
-            self.log.create_topic(f"root{way}", one.partitions)
+            self.log.create_topic(self._root(way), one.partitions)
         self.readers = [
             self._service(
-                self._reader_flow(f"reader{number}", one.state_partitions),
+                self._reader_flow(f"{self.prefix}reader{number}", one.state_partitions),
                 one.max_records,
                 max_bytes=one.max_bytes,
                 in_place=one.in_place,
@@ -107,25 +136,20 @@ class Run:
     def sources(self) -> tuple[tuple[str, bool], ...]:
         """The topics that readers read, and whether each is a root."""
         return tuple(
-            (f"mid{way}.{len(one.hops) - 1}", False) if one.hops else (f"root{way}", True)
+            (self._middle(way, len(one.hops) - 1), False) if one.hops else (self._root(way), True)
             for way, one in enumerate(self.world.ways)
         )
 
     def _service(self, flow: Flow, max_records: int, **settings: Any) -> Rehearsal:
         world = self.world
-        partitions = {f"root{way}": one.partitions for way, one in enumerate(world.ways)}
+        partitions = {self._root(way): one.partitions for way, one in enumerate(world.ways)}
         partitions |= {
-            f"mid{way}.{at}": hop.partitions
+            self._middle(way, at): hop.partitions
             for way, one in enumerate(world.ways)
             for at, hop in enumerate(one.hops)
         }
-        rehearsal = Rehearsal(
-            flow,
-            log=self.log,
-            store=MemoryStore(f"{self.log.name}-{flow.name}"),
-            partitions=partitions,
-            settings=Settings(max_records=max_records, idle_ms=world.delay_ms, **settings),
-        )
+        own = Settings(max_records=max_records, idle_ms=world.delay_ms, **settings)
+        rehearsal = self.where.service(flow, self.log, own, partitions)
         rehearsal.clock = self.clock
         return rehearsal
 
@@ -167,7 +191,7 @@ class Run:
         self.clock.now += milliseconds
 
     def _grow(self, way: int) -> None:
-        topic = f"root{way}"
+        topic = self._root(way)
         self.log.grow(topic, self.log.describe([topic])[topic].partitions + 1)
 
     def append(self) -> bool:
@@ -181,7 +205,7 @@ class Run:
         return True
 
     def _append(self, number: int, fact: Fact) -> None:
-        topic = f"root{fact.way}"
+        topic = self._root(fact.way)
         count = self.log.describe([topic])[topic].partitions
         partition = fact.partition % count
         # A partition that is new has no record from before it was there.
@@ -212,26 +236,28 @@ class Run:
 
     def _awaited(self, topic: str) -> bool:
         """Whether a topic of a republisher is empty that will not stay so: who writes it is not known before its first message."""
-        if topic.startswith("root") or self.log.records(topic):
+        own = topic.removeprefix(self.prefix)
+        if own.startswith("root") or self.log.records(topic):
             return False
-        way, _, at = topic.removeprefix("mid").partition(".")
-        before = [
-            service
-            for service in self.republishers
-            if service.flow.name in {f"hop{way}.{n}" for n in range(int(at) + 1)}
-        ]
+        way, _, at = own.removeprefix("mid").partition(".")
+        names = {f"{self.prefix}hop{way}.{n}" for n in range(int(at) + 1)}
+        before = [service for service in self.republishers if service.flow.name in names]
         return any(fact.way == int(way) for fact in self.world.facts[self.appended :]) or any(
             map(self._behind, before)
         )
 
-    @staticmethod
-    def _behind(service: Rehearsal) -> bool:
+    def _behind(self, service: Rehearsal) -> bool:
         (topic,) = service.flow.input_topics
         partitions = [(topic, one) for one in range(service.log.describe([topic])[topic].partitions)]
-        commits, bounds = service.commits(), MemoryLog.bounds(service.log, partitions)
+        commits, bounds = service.commits(), self._ends(partitions)
         return any(
             bound.stable_end > (commits[tp].offset if tp in commits else 0) for tp, bound in bounds.items()
         )
+
+    def _ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        """Ask the broker, and append nothing meanwhile."""
+        log = self.log
+        return MemoryLog.bounds(log, partitions) if isinstance(log, MemoryLog) else log.bounds(partitions)
 
     def _pause(self, number: int) -> None:
         service = self.republishers[number]
@@ -293,14 +319,15 @@ class Run:
 
     def close(self) -> None:
         """Forget the broker and the stores."""
-        for service in (*self.republishers, *self.readers):
-            for store in service.stores.values():
-                if isinstance(store, MemoryStore):
-                    store.restore_all()
-        self.log.clear()
+        self.where.end(self.log, (*self.republishers, *self.readers))
 
+    def _root(self, way: int) -> str:
+        return f"{self.prefix}root{way}"
 
-def _hops(way: int, hops: tuple[Any, ...]) -> Iterator[tuple[tuple[str, str, str, bool, Any], Any]]:
-    for at, hop in enumerate(hops):
-        source = f"mid{way}.{at - 1}" if at else f"root{way}"
-        yield (f"hop{way}.{at}", source, f"mid{way}.{at}", not at, hop), hop
+    def _middle(self, way: int, at: int) -> str:
+        return f"{self.prefix}mid{way}.{at}"
+
+    def _hops(self, way: int, hops: tuple[Any, ...]) -> Iterator[tuple[tuple[str, str, str, bool, Any], Any]]:
+        for at, hop in enumerate(hops):
+            source = self._middle(way, at - 1) if at else self._root(way)
+            yield (f"{self.prefix}hop{way}.{at}", source, self._middle(way, at), not at, hop), hop

@@ -17,11 +17,12 @@ from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.ext.explain.audit import audit, audited_stages
 from sqe_chain.ext.explain.fate import find_fate
 from sqe_chain.ext.explain.reading import Pass
-from sqe_chain.ext.explain.recording import Place
+from sqe_chain.ext.explain.recording import Place, _RecordingWork
 from sqe_chain.ext.explain.report import page_of, trace_as_object, verdict_of
-from sqe_chain.ext.explain.trace import Trace, trace
+from sqe_chain.ext.explain.trace import Trace, name_of, trace
 from sqe_chain.features.event_times import EventTime
-from sqe_chain.flow import Flow
+from sqe_chain.flow import Flow, count
+from sqe_chain.flow.stage_kind import StageWork
 from sqe_chain.plans.settings import Settings
 from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.stages import Tumbling
@@ -184,6 +185,38 @@ def test_windows_are_compared_each() -> None:
     assert result.equal
     assert len(result.stored.states) == len(service.windows("hourly")) > 5
     assert len(result.contributions) == len(VALUES)
+
+
+def test_windows_that_event_time_has_closed_without_a_record_of_their_key_are_as_stored() -> None:
+    """In one flow with windows of windows: results of moments reach the second stage."""
+    flow = Flow("ended", state_partitions=5)
+    tens = flow.source("numbers", Int64Value).windowed(
+        "tens", Tumbling(10), key=lambda value: f"k{value.value}", state=Int64Value, fold=add
+    )
+    tens.windowed("all", Tumbling(1_000), key=lambda _: "all", n=count()).to("sums", partitions=1)
+    service = Rehearsal(flow)
+    for number in range(8):
+        service.feed("numbers", Int64Value(value=number), timestamp_ms=1_000 + number)
+    service.run_until_caught_up()
+    service.feed("numbers", Int64Value(value=8), timestamp_ms=1_500)
+    service.run_until_caught_up()
+    env = environment_of(service)
+    assert [window.key for window in service.windows("tens")] == [b"k8"]
+    for stage in audited_stages(env, ()):
+        found = audit(env, stage, 10, Random(1))
+        assert (found.keys > 0, found.different, found.missing) == (True, (), ()), stage.name
+    result = trace(env, env.flow.stages[1], [b"all"])
+    assert result.equal
+    assert len(result.contributions) == 8
+    assert {name_of(unit.place)[:11] for unit in result.contributions} == {"the moment "}
+
+
+def test_a_recorded_stage_does_all_that_its_own_one_does() -> None:
+    """A method of `StageWork` with a default would do nothing in its place."""
+    missing = [
+        name for name in vars(StageWork) if not name.startswith("_") and name not in vars(_RecordingWork)
+    ]
+    assert missing == []
 
 
 def test_deleted_records_are_named_and_nothing_is_compared() -> None:
