@@ -172,11 +172,12 @@ class TableJoin(Join):
         if now_ms is None:
             return begin
         while index < end:
-            key, at_ms = keys[index], times_ms[index]
-            late = max(now_ms, at_ms) - at_ms > self._history_ms
-            if key is None or late or moves_ms[index] >= limit_ms:
+            key, at_ms, to_ms = keys[index], times_ms[index], moves_ms[index]
+            # The value itself moves stream time, before it is joined.
+            late = max(now_ms, to_ms) - at_ms > self._history_ms
+            if key is None or late or to_ms >= limit_ms:
                 break
-            now_ms = max(now_ms, at_ms)
+            now_ms = max(now_ms, to_ms)
             said = self._said(JOINED + key, at_ms)
             index += 1
             if said is None:

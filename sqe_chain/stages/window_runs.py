@@ -70,7 +70,8 @@ class WindowRuns(WindowedAggregate[State]):
             if to_ms >= limit_ms:
                 break
             if not start_ms <= at_ms < end_ms:
-                span = self._open_span(at_ms, now_ms)
+                # The record itself moves stream time, before it is folded: it may close its own window.
+                span = self._open_span(at_ms, max(now_ms, to_ms))
                 if span is None:
                     break
                 (start_ms, end_ms), limit_ms = span, min(limit_ms, self._windower.closes_ms(span))

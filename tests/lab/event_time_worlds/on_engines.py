@@ -1,7 +1,7 @@
 """Worlds on a real broker, where readers run their tasks on an engine: in this process, on workers, or on Spark.
 
-The steps are those of worlds in memory. What a real broker cannot do at a moment of one's choice is not drawn: records that come
-between two looks, partitions that are added, and republishers that are killed or paused, which are in a Kafka group.
+The steps are those of worlds in memory. Some are not drawn, because a real broker does not do them at a chosen moment: records come
+between two looks, and partitions are added. Republishers are not killed or paused either: Kafka would wait for them in their group.
 """
 
 from __future__ import annotations

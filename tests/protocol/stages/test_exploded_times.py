@@ -222,6 +222,39 @@ def test_days_of_hours_need_no_lateness(seed: int, in_one_flow: bool) -> None:
     assert found == wanted
 
 
+@pytest.mark.parametrize("kind", ["hopping", "sessions"])
+def test_days_of_other_windows_need_the_lateness_that_the_docs_name(kind: str) -> None:
+    """Size less advance, and by `end_ms` the gap: a result may be that much later than its day ends. Less loses results."""
+    size_ms, advance_ms, gap_ms = 4 * HOUR_MS, HOUR_MS, 2 * HOUR_MS
+    windows: Any = Hopping(size_ms, advance_ms) if kind == "hopping" else Sessions(gap_ms)
+    time, enough_ms = ("start_ms", size_ms - advance_ms) if kind == "hopping" else ("end_ms", gap_ms)
+    lost = list[int]()
+    for lateness_ms in (enough_ms, enough_ms - 1):
+        flow = Flow("days", state_partitions=3)
+        first = source(flow, "uploads", by_record=False).windowed("first", windows, time="at", rows=count())
+        first.to("first", partitions=1)
+        days: Any = first.windowed(
+            "days",
+            Tumbling(24 * HOUR_MS),
+            key="key",
+            time=time,
+            lateness_ms=lateness_ms,
+            rows=sum_("state.rows"),
+        )
+        days.to("days", partitions=1)
+        service = Rehearsal(flow)
+        # The last window of day 0 for which this can be; then others make time pass.
+        last_ms = 24 * HOUR_MS - (advance_ms if kind == "hopping" else 1)
+        moving = range(last_ms + enough_ms, 24 * HOUR_MS + 2 * enough_ms, enough_ms // 3)
+        for robot, at_ms in (("A", 5 * HOUR_MS), ("A", last_ms), *(("B", at_ms) for at_ms in moving)):
+            service.feed("uploads", {"rows": [{"robot": robot, "at": at_ms}]}, timestamp_ms=at_ms)
+        service.close_windows()
+        given = sum(one["state"]["rows"] for one in objects(service, "first"))
+        lost.append(given - sum(day["state"]["rows"] for day in objects(service, "days")))
+    assert lost[0] == 0
+    assert lost[1] > 0
+
+
 @pytest.mark.parametrize("policy", ["hold", "drop"])
 def test_a_guard_may_drop_rows_that_are_far_ahead_of_their_upload(policy: Any) -> None:
     flow = Flow("hourly", state_partitions=1)

@@ -29,10 +29,11 @@ from sqe_chain.testing import Rehearsal
 
 @dataclass
 class Word:
-    """What is published; without a text it has no id."""
+    """What is published; without a text it has no id. `own_ms` is a time of its own, which some stages go by."""
 
     key: str
     text: str
+    own_ms: int = 0
 
 
 @dataclass
@@ -60,7 +61,7 @@ def id_of(word: Word) -> str | bytes | None:
 
 def both(word: Word) -> list[Word]:
     """One or two values, which go out together if both do."""
-    return [word, Word(word.key, "b")] if word.text == "c" else [word]
+    return [word, Word(word.key, "b", word.own_ms + 15)] if word.text == "c" else [word]
 
 
 def key_of(word: Word) -> str:
@@ -81,6 +82,16 @@ STAGES: dict[str, Callable[[Stream[Word]], Stream[Any]]] = {
     "windows": lambda words: words.windowed(
         "stage", Tumbling(20), state=Texts, fold=note, lateness_ms=10, retention_ms=50, guard=GUARD
     ),
+    "windows by own times": lambda words: words.windowed(
+        "stage",
+        Tumbling(20),
+        state=Texts,
+        fold=note,
+        time="own_ms",
+        lateness_ms=10,
+        retention_ms=50,
+        guard=GUARD,
+    ),
 }
 RUNS: list[tuple[type[Any], str, type[Any], str]] = [
     (DeduplicateKind, "by_columns", Deduplicate, "accept_run"),
@@ -89,7 +100,12 @@ RUNS: list[tuple[type[Any], str, type[Any], str]] = [
 words = st.lists(
     st.builds(
         Published,
-        st.builds(Word, st.sampled_from("xyz"), st.sampled_from(["a", "b", "c", "", "long" * 40])),
+        st.builds(
+            Word,
+            st.sampled_from("xyz"),
+            st.sampled_from(["a", "b", "c", "", "long" * 40]),
+            st.integers(0, 140),
+        ),
         st.integers(0, 120),
         st.integers(0, 1),
         st.sampled_from([False, False, False, True]),

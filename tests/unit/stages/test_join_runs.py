@@ -93,9 +93,11 @@ def batches(draw: st.DrawFn) -> list[list[Record]]:
             )
             value = StringValue(value=str(at_ms))
             place_ms = max([at_ms, *(one.place_ms or 0 for one in batch)]) if placed else None
-            batch.append(
-                Record(key=key, value=value, timestamp_ms=at_ms + jump, topic=topic, place_ms=place_ms)
-            )
+            back = (
+                draw(st.sampled_from([0] * 9 + [7, 20])) if placed else 0
+            )  # behind its place, though nothing came before
+            own_ms = max(0, at_ms + jump - back)
+            batch.append(Record(key=key, value=value, timestamp_ms=own_ms, topic=topic, place_ms=place_ms))
         found.append(batch)
     return found
 
@@ -125,3 +127,10 @@ def test_a_value_whose_clock_ran_ahead_of_its_place_is_no_part_of_a_run() -> Non
     assert join.accept(Record(key=b"a", value=value, timestamp_ms=1, place_ms=1)).forward
     moves, placed = moves_in(UnitRun([], [], [], [2, 9], [2, 3], [], []))
     assert join.join_run(pair, [b"a", b"a"], [value, value], [2, 9], 0, 2, moves, placed=placed) == 1
+
+
+def test_a_value_that_is_late_at_its_own_place_is_no_part_of_a_run() -> None:
+    join, value = join_on(RecordingTable({}), "left", 5), StringValue(value="1")
+    assert join.accept(Record(key=b"a", value=value, timestamp_ms=1, place_ms=1)).forward
+    assert join.join_run(pair, [b"a"], [value], [2], 0, 1, [9], placed=True) == 0
+    assert not join.accept(Record(key=b"a", value=value, timestamp_ms=2, place_ms=9)).forward

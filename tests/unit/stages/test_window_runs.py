@@ -128,12 +128,16 @@ def batches(draw: st.DrawFn) -> list[Batch]:
             jump = draw(st.sampled_from([0] * 14 + [20, 200]))
             key = draw(st.sampled_from([b"a", b"b", b"c"]))
             place_ms = max([at_ms, *(record.place_ms or 0 for record in batch)]) if placed else None
-            batch.append(Record(key=key, value=f"{at_ms} ", timestamp_ms=at_ms + jump, place_ms=place_ms))
+            back = (
+                draw(st.sampled_from([0] * 9 + [7, 20])) if placed else 0
+            )  # behind its place, though nothing came before
+            own_ms = max(0, at_ms + jump - back)
+            batch.append(Record(key=key, value=f"{at_ms} ", timestamp_ms=own_ms, place_ms=place_ms))
         found.append((beat_ms, batch))
     return found
 
 
-@given(batches(), st.sampled_from([0, 5]), st.sampled_from(STATES))
+@given(batches(), st.sampled_from([0, 5, 25]), st.sampled_from(STATES))
 def test_runs_give_what_single_records_give(found: list[Batch], lateness_ms: int, state: type[State]) -> None:
     rows: Rows = {}
     other: Rows = {}
@@ -155,6 +159,14 @@ def test_what_an_earlier_attempt_has_written_is_not_folded_again() -> None:
     stage = stage_on(RecordingTable({}, b"wa"), 0)
     assert stage.accept(Record(key=b"b", value="x", timestamp_ms=1)).forward
     assert stage.fold_run(write, [b"b", b"a", b"b"], ["x", "x", "x"], [2, 3, 4], 0) == 1
+
+
+def test_a_record_that_closes_its_own_window_is_late() -> None:
+    """Its place, which moves stream time, is behind the end of the window that its time lies in."""
+    stage = stage_on(RecordingTable({}), 25)
+    assert stage.accept(Record(key=b"a", value="x", timestamp_ms=25, place_ms=25)).forward
+    assert stage.fold_run(write, [b"b"], ["x"], [12], 0, [50], placed=True) == 0
+    assert not stage.accept(Record(key=b"b", value="x", timestamp_ms=12, place_ms=50)).forward
 
 
 def test_a_state_that_cannot_be_stored_fails_at_the_record_that_left_it() -> None:
