@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from sqe_chain import read
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.flow import Context, Flow, Timer
 from sqe_chain.plans.settings import Settings
 from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.stages import Sessions, Tumbling
 from sqe_chain.testing import Rehearsal
+from tests.support.receiving import received
 
 YEAR_MS = 365 * 86_400_000
 KEYS = "abcdefgh"
@@ -186,3 +188,36 @@ def test_readers_know_which_republishers_have_to_pass_on_what_moments_wait_for()
     (times,) = EventTime.of(reader.service.last).times.values()
     (writer,) = times.writers.values()
     assert set(writer.hops) == {("first", "raw"), ("stocks", "in"), ("passing", "out")}
+
+
+def test_what_is_past_due_by_other_settings_has_a_moment_that_was_not_reached_yet() -> None:
+    """The moment before has given results already: receivers would take more of it for replays."""
+
+    def flow_with(lateness_ms: int) -> Flow:
+        flow = Flow("stocks", state_partitions=1)
+        made = flow.source("in", dict, raw=True).windowed(
+            "stage",
+            Tumbling(1_000),
+            key=lambda value: value["k"],
+            state=dict,
+            fold=add,
+            lateness_ms=lateness_ms,
+        )
+        made.map(lambda window: {"k": window.key, "at": window.start_ms}).to("out", partitions=1)
+        return flow
+
+    service = Rehearsal(flow_with(5_000))
+    for at_ms, key in ((7_500, "a"), (9_500, "a"), (9_600, "b"), (13_000, "c"), (13_000, "c")):
+        service.feed("in", {"k": key}, timestamp_ms=at_ms)
+    service.run_until_caught_up()
+    service.flow, service.service = flow_with(0), None
+    service.feed("in", {"k": "a"}, timestamp_ms=13_500)
+    service.run_until_caught_up()
+    new = received("out", service.log.describe(["out"])["out"].topic_id, service.log.records("out"))
+    given = [
+        (one.timestamp_ms, payload)
+        for message in new
+        for one in [read(message.value(), headers=message.headers())]
+        for payload in one.payloads_as(dict)
+    ]
+    assert given == [(12_999, {"k": "a", "at": 7_000}), (13_000, {"k": "a", "at": 9_000})]
