@@ -105,7 +105,8 @@ class Run:
         self.appended = 0
         self.appending = 0
         self.zombies: dict[int, list[Any]] = {}
-        self.log.between = self._append_between
+        if isinstance(self.log, BusyLog):
+            self.log.between = self._append_between
         self.republishers = [
             self._service(self._hop_flow(*where), hop.max_records)
             for way, one in enumerate(world.ways)
