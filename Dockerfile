@@ -15,6 +15,7 @@ COPY docker/inprocess.lock /locks/
 RUN pip --python /opt/sqe-chain/bin/python install --require-hashes --requirement /locks/inprocess.lock
 COPY pyproject.toml README.md CHANGELOG.md LICENSE /source/
 COPY docs/runbook.md /source/docs/
+COPY scripts/index_page.py /source/scripts/
 COPY sqe_chain /source/sqe_chain
 RUN /build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels /source \
     && pip --python /opt/sqe-chain/bin/python install --no-deps /wheels/*.whl

@@ -95,9 +95,20 @@ test-fast: python  ## ruff, mypy, fast tests: no JVM, no network, less than a mi
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint-ruff lint-mypy
 	@$(STAGE) "fast tests" $(PYTEST) $(UNIT) --suite fast $(ARGS)
 
+# All of them, unless PYTHON is given.
+PYTHONS = $(if $(filter file,$(origin PYTHON)),3.11 3.12 3.13 3.14,$(PYTHON))
+
 .PHONY: test-python
-test-python: system  ## unit and protocol tests and each engine with another Python: PYTHON=3.13; ARGS=--lowest for the lowest packages
-	nice -n 10 scripts/test-python "$(PYTHON)" $(ARGS)
+test-python: system  ## unit and protocol tests, engines, README and demo with each Python: PYTHON=3.13 for one
+	@for python in $(PYTHONS); do $(STAGE) "Python $$python" nice -n 10 scripts/test-python "$$python" $(ARGS); done
+
+.PHONY: test-lowest
+test-lowest: system  ## the same, and the stores' contract, with the lowest packages of pyproject.toml
+	nice -n 10 scripts/test-python "$(PYTHON)" --lowest $(ARGS)
+
+.PHONY: test-newest
+test-newest: system  ## the same with the newest packages that there are
+	nice -n 10 scripts/test-python "$(PYTHON)" --newest $(ARGS)
 
 .PHONY: durations
 durations: setup servers  ## measure all tests again: tests/durations.json lists the slow ones

@@ -13,7 +13,7 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 
-from scripts.release.building import Tools, build_twice, write_materials
+from scripts.release.building import Tools, build_twice, check_page, write_materials
 from scripts.release.trials import Trial, check_sizes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +38,7 @@ def main() -> int:
     files.mkdir(parents=True)
     tools = Tools(ROOT, directory)
     wheel, source = build_twice(tools, files)
+    check_page(tools, wheel)
     for line in check_sizes(tools, wheel):
         print(line)
     trials = [Trial(tools, archive) for archive in (wheel, source)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import email
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +138,22 @@ def build_twice(tools: Tools, files: Path) -> tuple[Path, Path]:
     compare([(file, other / file.name) for file in (wheel, source)])
     print(f"{wheel.name} and {source.name}: two builds are equal, byte for byte")
     return wheel, source
+
+
+def check_page(tools: Tools, wheel: Path) -> None:
+    """Show the README in the metadata of the wheel as an index does; what an index would refuse ends the release."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = email.message_from_bytes(archive.read(name))
+    page = tools.directory / "index-page.md"
+    page.write_text(str(metadata.get_payload()), encoding="utf-8")
+    tools.run_module("readme_renderer", "--output", str(page.with_suffix(".html")), str(page))
+    addresses = metadata.get_all("Project-URL", [])
+    if not addresses:
+        print(
+            "THE PAGE HAS NO LINKS TO THE REPOSITORY: pyproject.toml names no `home`. Set it before you publish."
+        )
+    print(f"The page of an index is in {page.with_suffix('.html')}, with {len(addresses)} addresses")
 
 
 def write_materials(tools: Tools, environments: Sequence[Installed], files: Path) -> None:
