@@ -22,6 +22,8 @@ KINDS: Final = {
     "Deployment": "io.k8s.api.apps.v1.Deployment",
     "Job": "io.k8s.api.batch.v1.Job",
     "PodDisruptionBudget": "io.k8s.api.policy.v1.PodDisruptionBudget",
+    "Service": "io.k8s.api.core.v1.Service",
+    "StatefulSet": "io.k8s.api.apps.v1.StatefulSet",
 }
 """Kind -> its definition."""
 VERSION: Final = "v1.37.0"
