@@ -117,6 +117,10 @@ test-lowest: system  ## the same, and the stores' contract, with the lowest pack
 test-newest: system  ## the same with the newest packages that there are
 	nice -n 10 scripts/test-python "$(PYTHON)" --newest $(ARGS)
 
+.PHONY: test-matrix
+test-matrix: system  ## contracts, and a demo with kills, on other versions of Kafka and the stores: ARGS='"Valkey 9"' for one
+	nice -n 10 $(BIN)/python -m tests.matrix $(ARGS)
+
 .PHONY: durations
 durations: setup servers  ## measure all tests again: tests/durations.json lists the slow ones
 	$(PYTEST) tests -n 1 --suite commit -p tests.support.durations

@@ -14,11 +14,12 @@ from tempfile import TemporaryDirectory
 
 from sqe_chain.engines.java import cache_directory, java
 from sqe_chain.errors import ChainError
-from sqe_chain.ext.dev.jars import KAFKA_VERSION, SLF4J_VERSION, Jars, Report, retrieve
+from sqe_chain.ext.dev.jars import SLF4J_VERSION, Jars, Report, retrieve
 from sqe_chain.ext.dev.lock import exclusive
 
 HERE = Path(__file__).resolve().parent
 JAVA_FILES = HERE / "kafka_streams"
+OLDER_KAFKA = "4.1.0"
 NEWEST_KAFKA = "4.4.0"
 """Newest version on Maven Central on 2026-11-28."""
 
@@ -71,7 +72,7 @@ def pinned(directory: Path) -> str:
     return ", ".join(f"{name} {version}" for name, version in found if name in names)
 
 
-def kafka_streams(report: Report, version: str = KAFKA_VERSION) -> str:
+def kafka_streams(report: Report, version: str = OLDER_KAFKA) -> str:
     """The class path of our program on Kafka Streams; downloaded and compiled if it is not in the cache.
 
     Args:

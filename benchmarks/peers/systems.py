@@ -15,11 +15,19 @@ from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 
-from benchmarks.peers.installing import HERE, NEWEST_KAFKA, flink_connector, kafka_streams, pinned, python_of
+from benchmarks.peers.installing import (
+    HERE,
+    NEWEST_KAFKA,
+    OLDER_KAFKA,
+    flink_connector,
+    kafka_streams,
+    pinned,
+    python_of,
+)
 from benchmarks.peers.workloads import Workload
 from sqe_chain.engines.java import java
 from sqe_chain.envelope.message import EnvelopeHead
-from sqe_chain.ext.dev.jars import KAFKA_VERSION, Report
+from sqe_chain.ext.dev.jars import Report
 
 ROOT = HERE.parents[1]
 
@@ -331,7 +339,7 @@ TWO_WORKERS = (*IN_PROCESS, "--workers", "2")
 TRANSACTIONAL = MappingProxyType({"enable.transactional.statestores=true": "transactional stores"})
 
 SYSTEMS: tuple[System, ...] = (
-    KafkaStreams(KAFKA_STREAMS, KAFKA_VERSION),
+    KafkaStreams(KAFKA_STREAMS, OLDER_KAFKA),
     KafkaStreams("kafka-streams-4.4", NEWEST_KAFKA),
     KafkaStreams("kafka-streams-4.4-transactional", NEWEST_KAFKA, TRANSACTIONAL),
     Flink(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -12,9 +13,9 @@ from pathlib import Path
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.wings import needed
 
-KAFKA_VERSION = "4.1.0"
+KAFKA_VERSION = os.environ.get("SQE_CHAIN_KAFKA_VERSION") or "4.1.0"
 SLF4J_VERSION = "1.7.36"  # the version of the API in Kafka's jars
-_CASSANDRA_VERSION = "5.0.9"
+_CASSANDRA_VERSION = os.environ.get("SQE_CHAIN_CASSANDRA_VERSION") or "5.0.9"
 
 Report = Callable[[str], None]
 """Takes one line of progress."""

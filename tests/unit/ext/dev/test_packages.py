@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,3 +79,15 @@ def test_fetch_names_in_one_line_what_is_missing(capsys: pytest.CaptureFixture[s
 def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fetsch"]) == 2
     assert "usage" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "variable"), [("kafka", "SQE_CHAIN_KAFKA_VERSION"), ("cassandra", "SQE_CHAIN_CASSANDRA_VERSION")]
+)
+def test_a_variable_chooses_the_version_of_a_server(kind: str, variable: str) -> None:
+    program = (
+        "from sqe_chain.ext.dev.jars import CASSANDRA, KAFKA; print(KAFKA.directory, CASSANDRA.directory)"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env={variable: "3.9.1"}, capture_output=True, text=True, check=True)
+    assert f"{kind}-3.9.1" in done.stdout.split()
