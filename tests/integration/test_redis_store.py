@@ -242,6 +242,26 @@ def test_what_is_read_is_never_part_of_an_errors_text(server: RedisServer) -> No
     store.close()
 
 
+HIDDEN = ("--rename-command", "CONFIG", "")
+
+
+def test_settings_that_cannot_be_read_count_as_strong_only_if_the_address_declares_them() -> None:
+    """Managed services forbid CONFIG; what can be read is checked all the same."""
+    with RedisServer(extra_args=HIDDEN) as server:
+        doubted, declared = open_store(server.url), open_store(f"{server.url}?durability=declared")
+        assert len([line for line in doubted.check() if "cannot be read" in line]) == 4
+        assert doubted.remarks() == []
+        assert declared.check() == []
+        (remark,) = declared.remarks()
+        assert "appendfsync" in remark
+        assert "declared" in remark
+    with RedisServer(extra_args=("--appendfsync", "everysec")) as server:
+        readable = open_store(f"{server.url}?durability=declared")
+        (weak,) = readable.check()
+        assert "appendfsync is everysec" in weak
+        assert readable.remarks() == []
+
+
 def test_a_server_that_is_away_is_noticed_at_once() -> None:
     started = time.monotonic()
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1"):

@@ -46,6 +46,7 @@ def open_address(address: Address) -> RedisStore:
         wait_replicas=address.whole("wait_replicas", 0),
         wait_aof_replicas=address.whole("wait_aof_replicas", 0),
         wait_ms=address.whole("wait_ms", 1_000),
+        durability="declared" if _is_declared(address) else "checked",
         **server_options(address),
     )
     _check_waiting(address, settings)
@@ -82,6 +83,10 @@ def _protocol(address: Address) -> int:
     if value not in {"", "2", "3"}:
         raise ConfigurationError(f"{address.scheme}://: option protocol must be 2 or 3")
     return int(value or 0)
+
+
+def _is_declared(address: Address) -> bool:
+    return address.choice("durability", ("checked", "declared")) == "declared"
 
 
 def _check_waiting(address: Address, settings: RedisSettings) -> None:

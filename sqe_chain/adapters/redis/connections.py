@@ -45,6 +45,7 @@ class RedisSettings(ServerSettings):
         wait_replicas: replicas that must have a write before it counts as acknowledged (WAIT); 0: none.
         wait_aof_replicas: replicas that must have it on disk (WAITAOF, Redis 7.2); 0: none.
         wait_ms: longest wait for these replicas, in milliseconds; shorter than `timeout_s`.
+        durability: `declared`: settings that cannot be read count as strong, because the operator has looked them up.
     """
 
     kind: Literal["server", "cluster", "sentinel"] = "server"
@@ -59,6 +60,7 @@ class RedisSettings(ServerSettings):
     wait_replicas: int = 0
     wait_aof_replicas: int = 0
     wait_ms: int = 1_000
+    durability: Literal["checked", "declared"] = "checked"
 
     def __str__(self) -> str:
         """The address without its passwords."""

@@ -80,7 +80,7 @@ class RedisStore(CheckedStore):
             for address, value in client.setting(name).items():
                 servers.setdefault(value, []).append(address)
             for value, addresses in servers.items():
-                if value == wanted:
+                if value == wanted or (value is None and self._is_declared):
                     continue
                 trouble = (
                     f"the setting {name} cannot be read, so it may be weak; it should be {wanted}"
@@ -97,7 +97,7 @@ class RedisStore(CheckedStore):
         if self.settings.wait_replicas or self.settings.wait_aof_replicas:
             return weak
         replicas = client.failover()
-        if replicas is not False:
+        if replicas is not False and not (replicas is None and self._is_declared):
             trouble = (
                 "it cannot be read whether there are replicas; one that takes over may lack acknowledged states"
                 if replicas is None
@@ -107,6 +107,18 @@ class RedisStore(CheckedStore):
                 f"{self.settings}: {trouble}; wait for replicas with the option wait_replicas=1. {_ACCEPT}"
             )
         return weak
+
+    @property
+    def _is_declared(self) -> bool:
+        return self.settings.durability == "declared"
+
+    def remarks(self) -> list[str]:
+        unread = sorted(name for name in _STRONG if None in self._client.setting(name).values())
+        if not unread or not self._is_declared:
+            return []
+        return [
+            f"{self.settings}: {', '.join(unread)} cannot be read, and durability=declared in the address vouches for them"
+        ]
 
     def clocks(self) -> dict[str, int]:
         """The clocks of the servers, in milliseconds since 1970."""

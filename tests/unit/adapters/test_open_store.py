@@ -174,6 +174,7 @@ def test_an_address_of_sentinels_has_the_masters_name_and_perhaps_a_database(
         ("redis+cluster://a?sentinel_username=x", "has no option sentinel_username"),
         ("redis://a?protocol=4", "2 or 3"),
         ("redis://a?wait_replicas=0", "above 0"),
+        ("redis://a?durability=maybe", "one of checked, declared"),
         ("redis://a?wait_replicas=1&wait_aof_replicas=1", "only one of wait_replicas and wait_aof_replicas"),
         ("redis://a?wait_replicas=1&wait_ms=9000&timeout_s=9", "shorter than timeout_s"),
     ],
