@@ -21,7 +21,19 @@ PAGES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "sqe_chain.flow": {
         "sqe_chain.flow": (
-            *("Flow", "Stream", "Stage", "Filter", "WindowStage", "CustomStage", "Context", "Timer", "Csv"),
+            *(
+                "Flow",
+                "Stream",
+                "Stage",
+                "Filter",
+                "Changes",
+                "Change",
+                "WindowStage",
+                "CustomStage",
+                "Context",
+                "Timer",
+                "Csv",
+            ),
             *("count", "sum_", "min_", "max_", "mean", "first", "last"),
         ),
         "sqe_chain.stages": ("Tumbling", "Hopping", "Calendar", "Sessions", "Window", "JumpGuard"),
@@ -142,7 +154,7 @@ INTERFACES = (
 """Modules for extensions: each name has a sentence. Of the others the page lists the names."""
 
 GIVEN = (
-    *("Stream", "Stage", "Filter", "WindowStage", "CustomStage", "Context", "Timer"),
+    *("Stream", "Stage", "Filter", "Changes", "Change", "WindowStage", "CustomStage", "Context", "Timer"),
     *("RunningService", "States", "TableFlushed", "Envelope", "Zombie", "Proof", "Finding"),
 )
 """Classes that a user gets and never makes."""

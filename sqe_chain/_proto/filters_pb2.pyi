@@ -229,3 +229,41 @@ class SequenceMark(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SequenceMark: _TypeAlias = SequenceMark  # noqa: Y015
+
+@_typing.final
+class ChangedRow(_message.Message):
+    """changes.py: a key of a table."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POSITION_FIELD_NUMBER: _builtins.int
+    READ_FIELD_NUMBER: _builtins.int
+    TIME_MS_FIELD_NUMBER: _builtins.int
+    ROW_FIELD_NUMBER: _builtins.int
+    read: _builtins.bool
+    """A snapshot has read it."""
+    time_ms: _builtins.int
+    """The latest time of its changes, milliseconds since 1970."""
+    row: _builtins.bytes
+    """The table's row, by the codec of rows; absent: deleted."""
+    @_builtins.property
+    def position(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of its last change; how many numbers, and what they mean, depends on the connector."""
+
+    def __init__(
+        self,
+        *,
+        position: _abc.Iterable[_builtins.int] | None = ...,
+        read: _builtins.bool = ...,
+        time_ms: _builtins.int = ...,
+        row: _builtins.bytes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_row", b"_row", "row", b"row"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_row", b"_row", "position", b"position", "read", b"read", "row", b"row", "time_ms", b"time_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__row: _TypeAlias = _typing.Literal["row"]  # noqa: Y015
+    _WhichOneofArgType__row: _TypeAlias = _typing.Literal["_row", b"_row"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__row) -> _WhichOneofReturnType__row | None: ...
+
+Global___ChangedRow: _TypeAlias = ChangedRow  # noqa: Y015

@@ -16,10 +16,11 @@ from typing import Any, Final, TypeVar, cast
 from google.protobuf import descriptor_pool, message_factory
 
 from sqe_chain.codecs.aggregates import Aggregates, aggregates_in, description_of, is_aggregates
+from sqe_chain.codecs.change import Change, row_type
 from sqe_chain.codecs.codec import Codec
 from sqe_chain.codecs.protobuf import Protobuf
 from sqe_chain.codecs.raw import Raw
-from sqe_chain.codecs.window import Window, state_type, window_of
+from sqe_chain.codecs.window import Window, state_type
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.wings import installed, load, needing
 
@@ -128,8 +129,9 @@ def tag_of(codec: Codec[Any]) -> str:
             f"{codec.name}:{Aggregates.__module__}:{Aggregates.__qualname__}[{description_of(python_type)}]"
         )
     state = None if python_type is Window else state_type(python_type)
-    if state is not None:
-        return f"{codec.name}:{Window.__module__}:{Window.__qualname__}[{tag_of(codec_for(state))}]"
+    held, base = (state, Window) if state is not None else (row_type(python_type), Change)
+    if held is not None:
+        return f"{codec.name}:{base.__module__}:{base.__qualname__}[{tag_of(codec_for(held))}]"
     return f"{codec.name}:{python_type.__module__}:{python_type.__qualname__}"
 
 
@@ -199,10 +201,10 @@ def codec_of_tag(tag: str) -> Codec[Any]:
             ) from None
         return Protobuf(message_factory.GetMessageClass(message))
     module, _, qualname = rest.partition(":")
-    qualname, of_state, state = qualname.partition("[")
+    qualname, of_another, held = qualname.partition("[")
     # Their classes are made of a description, so no process can import them.
     if (module, qualname) == (Aggregates.__module__, Aggregates.__qualname__):
-        return codec_for(aggregates_in(state[:-1]))
+        return codec_for(aggregates_in(held[:-1]))
     python_type: Any = _shipped.get(tag)
     if python_type is None:
         try:
@@ -214,8 +216,8 @@ def codec_of_tag(tag: str) -> Codec[Any]:
                 f"values of type {module}.{qualname} {_ON_THEIR_WAY}, but this process cannot find that class: "
                 f"{error}. Define it at the top of a module or script, not inside a function. {_RENAMED}"
             ) from error
-    if of_state:
-        python_type = window_of(codec_of_tag(state[:-1]).python_type)
+    if of_another:
+        python_type = python_type[codec_of_tag(held[:-1]).python_type]
     return _make(codec_named(name), python_type)
 
 

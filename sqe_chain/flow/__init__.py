@@ -14,14 +14,17 @@ Every function may take the context of its input as its last argument. Functions
 value gives the same result, and no value is changed except the state that a fold is given.
 """
 
+from sqe_chain.codecs.change import Change
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.declared_aggregates import Aggregation, count, first, last, max_, mean, min_, sum_
-from sqe_chain.flow.flow import CustomStage, Filter, Flow, Stage, Stream, WindowStage
+from sqe_chain.flow.flow import Changes, CustomStage, Filter, Flow, Stage, Stream, WindowStage
 from sqe_chain.flow.timers import Timer
 from sqe_chain.ports.files import Csv
 
 __all__ = [
     "Aggregation",
+    "Change",
+    "Changes",
     "Context",
     "Csv",
     "CustomStage",

@@ -8,6 +8,7 @@ from os import PathLike, fspath
 from typing import Any, Generic, Literal, TypedDict, Unpack, overload
 
 from sqe_chain.codecs import Codec
+from sqe_chain.codecs.change import Row
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.declaration import (
@@ -20,6 +21,7 @@ from sqe_chain.flow.declaration import (
     declared,
     format_of_files,
     payload_codec,
+    refused_at,
     row_codec,
 )
 from sqe_chain.flow.event_time import NoTimestamp
@@ -29,11 +31,12 @@ from sqe_chain.flow.nodes import Nulls, SourceNode
 from sqe_chain.flow.picture import as_svg, as_text
 from sqe_chain.flow.shapes import is_generic
 from sqe_chain.flow.signatures import Made, Payload, TimeOf
-from sqe_chain.flow.stream import CustomStage, Filter, Stage, Stream, WindowStage
+from sqe_chain.flow.stream import Changes, CustomStage, Filter, Stage, Stream, WindowStage
 from sqe_chain.flow.topology import Topology
 from sqe_chain.ports.files import HASH_DIGITS, Csv, FileSource, Format
+from sqe_chain.wings import needing
 
-__all__ = ["CustomStage", "Filter", "Flow", "Stage", "Stream", "WindowStage"]
+__all__ = ["Changes", "CustomStage", "Filter", "Flow", "Stage", "Stream", "WindowStage"]
 
 FilePaths = str | PathLike[str] | Iterable[str | PathLike[str]]
 """A path or a pattern of paths, or several."""
@@ -180,6 +183,52 @@ class Flow(Topology):
             raw=raw,
             nulls=nulls,
         )
+
+    def changes_of(
+        self,
+        topic: str,
+        row: type[Row],
+        *,
+        key: str | Iterable[str],
+        name: str | None = None,
+        store: str | None = None,
+    ) -> Changes[Row]:
+        """Read the changes of a table in a database, as Debezium publishes them: each once, with the row before.
+
+        It is a stage: it stores the last row and position of each key. docs/database-changes.md states what it promises.
+
+        Args:
+            topic: name of the table's topic: by default ``topic.prefix``, schema and table, with dots.
+            row: type of the rows: a `msgspec.Struct`, a dataclass, or dict. Columns that it does not declare are ignored.
+            key: the columns of the table's primary key. The text of their values is the stream's key; of several, a list as JSON.
+            name: stage name; permanent. By default the topic.
+            store: name of the store for this stage; by default the service's.
+
+        Raises:
+            FlowError: a name exists, a topic is read twice, or JSON does not take the type.
+        """
+        where = caller_line()
+        columns = (key,) if isinstance(key, str) else tuple(key)
+        if not columns or not all(isinstance(column, str) and column for column in columns):
+            raise FlowError(f"{where}: key={key!r}; the name of a column, or several names")
+        check_topic(topic, where)
+        names = self._topics(topic, where)
+        what = f"the table of topic {topic!r}"
+        codec, _ = _payload(what, f"{what} needs the type of its rows", row, None, where)
+        if codec is None or codec.name != "json" or not (row is dict or codec.fields()):
+            raise FlowError(
+                f"{where}: {what} takes rows that are objects of JSON, got {row!r}. Give a dataclass, a msgspec.Struct, or dict"
+            )
+        with refused_at(where), needing("Change events", "json"):
+            from sqe_chain.codecs.debezium import EventDecoder, key_of, time_of  # noqa: PLC0415 - protobuf works without msgspec
+        decoder = declared("decoder", EventDecoder(columns), 1, where)
+        events = self._read(
+            where, decoder, time_of, "poison", topics=names, codec=None, raw=True, nulls="skip"
+        )
+        stage = events.key_by(key_of).stage(
+            topic if name is None else name, "changes", store=store, rows=codec
+        )
+        return Changes(self, stage.node)
 
     @overload
     def files(

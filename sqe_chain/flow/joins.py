@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, Required, TypedDict, TypeVar, Unpack, overload
 
+from sqe_chain.codecs.change import Change, Row
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import LateValues, caller_line, check_bool, declared_plain
 from sqe_chain.flow.event_time import refuse_times
 from sqe_chain.flow.fields import declared_value
+from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.kinds import kind_named
 from sqe_chain.flow.part import StreamPart
 from sqe_chain.flow.signatures import Made, TimeOf, Value
@@ -20,6 +23,27 @@ if TYPE_CHECKING:
 Other = TypeVar("Other")
 How = Literal["inner", "left"]
 """Whether a value that finds no partner is skipped, or joined with None."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTable(Generic[Row]):
+    """A table in a database, by its changes: see `Changes.table`."""
+
+    changes: StreamPart[Change[Row]]
+
+
+@dataclass(frozen=True, slots=True)
+class _WithRow:
+    """Calls a function with the row of a change in place of the change."""
+
+    combine: Callable[[Any, Any], Any]
+
+    def __call__(self, value: Any, change: Change[Any] | None) -> Any:  # noqa: ANN401 - see `join_table`
+        return self.combine(value, None if change is None else change.after)
+
+
+def _is_deleted(change: Change[Any]) -> bool:
+    return change.after is None
 
 
 class TableJoinOptions(TypedDict, Generic[Other], total=False):
@@ -90,7 +114,7 @@ class JoinSteps(StreamPart[Value]):
     def join_table(
         self,
         name: str,
-        table: Stream[Other],
+        table: Stream[Other] | ChangeTable[Other],
         combine: Callable[[Value, Other], Made | None],
         *,
         how: Literal["inner"] = "inner",
@@ -101,7 +125,7 @@ class JoinSteps(StreamPart[Value]):
     def join_table(
         self,
         name: str,
-        table: Stream[Other],
+        table: Stream[Other] | ChangeTable[Other],
         combine: Callable[[Value, Other | None], Made | None],
         *,
         how: Literal["left"],
@@ -128,10 +152,11 @@ class JoinSteps(StreamPart[Value]):
 
         Args:
             name: stage name; permanent.
-            table: the table's changes, as a stream: the latest value of a key holds. A change joins nothing by itself.
+            table: the table's changes, as a stream: the latest value of a key holds. A change joins nothing by itself. Or a table of a
+                database (`Changes.table`): `combine` gets its rows.
             combine: ``(value, value of the table) -> output``; None for no output.
             how: "inner": what finds nothing gives nothing. "left": it is combined with None.
-            deleted: ``change -> bool``: whether it deletes its key.
+            deleted: ``change -> bool``: whether it deletes its key. A table of a database knows.
             time: refused: the values of the first stream are joined in the order of their inputs' times.
             table_time: as `time` of `windowed`, for the changes of the table.
             history_ms: how long older versions are kept, for values and changes of the table that are late.
@@ -147,8 +172,15 @@ class JoinSteps(StreamPart[Value]):
         where = caller_line()
         check_bool("static", static, where)
         refuse_times(time, f"{where}: stage {name!r}", "a table join goes")
+        combined = declared_plain("combine", combine, 2, where)
+        if isinstance(table, ChangeTable):
+            if deleted is not None:
+                raise FlowError(
+                    f"{where}: stage {name!r}: deleted= is given beside a table of a database, which knows. Remove deleted="
+                )
+            table, combined, deleted = table.changes, DeclaredFunction(_WithRow(combine)), _is_deleted
         kind = kind_named("table-join")(
-            combine=declared_plain("combine", combine, 2, where),
+            combine=combined,
             how=how,
             deleted=None if deleted is None else declared_plain("deleted", deleted, 1, where),
             history_ms=history_ms,

@@ -22,6 +22,7 @@ BUILT_IN: Final[Mapping[str, str]] = {
     "deduplicate": "sqe_chain.stages.deduplicate:DeduplicateKind",
     "distinct": "sqe_chain.stages.distinct:DistinctKind",
     "table-join": "sqe_chain.stages.table_join:TableJoinKind",
+    "changes": "sqe_chain.stages.changes:ChangesKind",
     "timers": "sqe_chain.stages.timers:TimersKind",
     "stream-join": "sqe_chain.stages.joining:StreamJoinKind",
 }

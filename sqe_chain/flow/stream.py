@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from sqe_chain.codecs.change import Change, Row, deltas_of
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.aggregates import AggregateSteps
 from sqe_chain.flow.batches import BatchSteps
@@ -14,7 +15,7 @@ from sqe_chain.flow.declaration import caller_line, declared
 from sqe_chain.flow.fields import declared_key
 from sqe_chain.flow.filtering import FilterSteps
 from sqe_chain.flow.functions import UserFunction
-from sqe_chain.flow.joins import JoinSteps
+from sqe_chain.flow.joins import ChangeTable, JoinSteps
 from sqe_chain.flow.kinds import kind_of
 from sqe_chain.flow.nodes import (
     ChangesNode,
@@ -213,6 +214,23 @@ class Filter(Stream[Value], Generic[Value]):
         the same as any stream after a stage.
         """
         return self._then(DroppedNode, caller_line())
+
+
+@dataclass(frozen=True, slots=True)
+class Changes(Filter["Change[Row]"], Generic[Row]):
+    """The changes of a table in a database, each once. As a stream it has `Change` values, under the text of the table's key."""
+
+    def deltas(self) -> Stream[Change[Row]]:
+        """Each change as what it takes away and what it adds. An update is a "delete" of the row before and an "insert" of the new one.
+
+        So a fold of `sign` times a column of `row` is what a query sums up over the table. Both have the keys of their own row,
+        and count together or not at all.
+        """
+        return self.flat_map(deltas_of)
+
+    def table(self) -> ChangeTable[Row]:
+        """The table of its rows, for `join_table`: the last row of each key holds, until it is deleted."""
+        return ChangeTable(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ Fold = Callable[[Any, Any, KeyTimers], Iterable[object] | None]
 OnTimer = Callable[[Any, Timer, KeyTimers], Iterable[object] | None]
 
 
-class Change(NamedTuple):
+class ChangedState(NamedTuple):
     """The newest state of a key that a batch has changed, None if it was removed; and the `TimedAggregate.cause` of the last change."""
 
     key: bytes
@@ -123,7 +123,7 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
         others: as for `TimedStage`.
 
     Attributes:
-        cause: what moves event time now, for `Change.cause`; the caller sets it.
+        cause: what moves event time now, for `ChangedState.cause`; the caller sets it.
         cause_of: moment -> what stands for it there; None: nothing does. The caller sets it.
     """
 
@@ -165,7 +165,7 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
         )
         self._woken: set[bytes] = set()
         self._causes: dict[bytes, Any] = {}
-        self._changes: list[Change] = []
+        self._changes: list[ChangedState] = []
 
     @property
     def timer_ms(self) -> int | None:
@@ -214,14 +214,14 @@ class TimedAggregate(KeyedStage[tuple[bytes, object]], Generic[State]):
             self._wake(row, at_ms, "batch")
             self._do_set()
 
-    def take_changes(self) -> list[Change]:
+    def take_changes(self) -> list[ChangedState]:
         """The states that the batch has changed, in the order of their keys; once, after `finish`."""
         changes, self._changes = self._changes, []
         return changes
 
     def finish(self, now_ms: int) -> None:
         self._changes = [
-            Change(row[len(KEYS) :], self._rows[row].state, cause)
+            ChangedState(row[len(KEYS) :], self._rows[row].state, cause)
             for row, cause in sorted(self._causes.items(), key=itemgetter(0))
         ]
         for row in sorted(self._woken | self._causes.keys()):
@@ -495,7 +495,7 @@ class TimersWork(RecordWork):
 
     def push_changes(self, push: Push) -> None:
         """Pass changed states to the operators after `changes()`, in the order (last input that changed it, key)."""
-        changes: Sequence[Change] = self._stage.take_changes()
+        changes: Sequence[ChangedState] = self._stage.take_changes()
         by_input = sorted(
             changes, key=lambda change: (change.cause.order, change.cause.tp.topic_id, change.key)
         )

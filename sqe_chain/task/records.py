@@ -17,6 +17,7 @@ from sqe_chain.envelope.message import EnvelopeHead, check_timestamp, payloads_o
 from sqe_chain.errors import EmptyValue, EnvelopeError, ServiceStopped, WrongPayloadType
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.context import Origin, TopicIdPartition, new_origin
+from sqe_chain.flow.functions import functions_in
 from sqe_chain.flow.nodes import SourceNode
 from sqe_chain.flow.units import number as path_element
 from sqe_chain.ports import Message
@@ -235,7 +236,10 @@ class Deciding:
 
     @cached_property
     def _wants_key(self) -> bool:
-        return wants_key(self._flow, self._flow.children[self._node.index])
+        own = any(
+            function.takes_context for function in functions_in(self._node)
+        )  # decoder and time see the key, too
+        return own or wants_key(self._flow, self._flow.children[self._node.index])
 
     def records_of(self, messages: Sequence[Message]) -> Records:
         """A block, by columns if it is long enough."""

@@ -156,3 +156,18 @@ def test_a_collection_has_its_earliest_time() -> None:
 def test_a_policy_without_a_function_is_refused() -> None:
     with pytest.raises(FlowError, match="no_timestamp='record'"):
         Flow("orders").source("in", dict, raw=True, no_timestamp="record")
+
+
+@pytest.mark.parametrize("records", [1, 50])
+def test_functions_of_a_source_get_the_key_of_a_record_however_many_are_read(records: int) -> None:
+    flow = Flow("orders", state_partitions=1)
+    decode: Any = lambda _, context: {"id": context.key.decode()}  # noqa: E731 - checkers cannot infer it
+    source = flow.source("in", decode, raw=True, timestamp=lambda _, context: int(context.key or b""))
+    source.aggregate("orders", key=lambda order: order["id"], state=Int64Value, fold=count).changes().to(
+        "changes", partitions=1
+    )
+    rehearsal = Rehearsal(flow)
+    for number in range(records):
+        rehearsal.feed("in", {}, key=str(number))
+    rehearsal.run_until_caught_up()
+    assert {envelope.timestamp_ms for envelope in rehearsal.published("changes")} == set(range(records))

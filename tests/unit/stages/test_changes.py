@@ -1,0 +1,190 @@
+"""Goal: of a table's changes each is taken once, with the row before it, whatever Debezium emits again. Method: a naive database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from sqe_chain.codecs import codec_for
+from sqe_chain.codecs.change import Change, change_of, deltas_of
+from sqe_chain.codecs.debezium import EventDecoder
+from sqe_chain.errors import ChangedType, PoisonError
+from sqe_chain.stages import MemoryTable, Reason, Record
+from sqe_chain.stages.changes import ChangedRows
+from tests.support.databases import Database, net, record, world
+
+DECODER = EventDecoder(("id",))
+LARGE = "__debezium_unavailable_value"
+
+
+def taken(
+    topic: list[tuple[bytes, bytes]], table: MemoryTable | None = None, batch: int = 5, row: type = dict
+) -> tuple[list[Change[Any]], list[Reason | None]]:
+    """What comes of the records of a topic, in batches; and a verdict for each."""
+    table = MemoryTable() if table is None else table
+    changes: list[Change[Any]] = []
+    reasons: list[Reason | None] = []
+    for begin in range(0, len(topic), batch):
+        rows = ChangedRows(table, rows=codec_for(row))
+        for key, value in topic[begin : begin + batch]:
+            event = DECODER.decode(value, key)
+            reasons.append(rows.accept(Record(key=event.key.encode(), value=event)).reason)
+            changes += [change for _, change in rows.take_changes()]
+        rows.finish(now_ms=0)
+    return changes, reasons
+
+
+def as_rows(changes: list[Change[Any]]) -> list[tuple[Any, Any]]:
+    return [(change.before, change.after) for change in changes]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_each_change_is_taken_once_with_the_row_before_it(seed: int) -> None:
+    database, connector = world(seed)
+    changes, reasons = taken(connector.topic)
+    assert Reason.GAP not in reasons
+    begun = [change for change in changes if change.op == "read"]
+    # What the database had committed when the table was read is in the log, too; the rest must come change by change.
+    streamed = database.log[len(database.log) - (len(changes) - len(begun)) :]
+    assert [(change.position, change.after) for change in changes if change.op != "read"] == [
+        ((logged.commit_before, logged.lsn), logged.after) for logged in streamed
+    ]
+    last: dict[str, Any] = {}
+    for change in changes:
+        assert change.row is not None
+        key = str(change.row["id"])
+        assert change.before == last.get(key)
+        last[key] = change.after
+    assert net(as_rows(changes)) == database.total() | dict.fromkeys(
+        net(as_rows(changes)).keys() - database.total().keys(), 0
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_snapshots_that_are_repeated_change_no_sum(seed: int) -> None:
+    database, connector = world(seed, snapshots=3)
+    sums = net(as_rows(taken(connector.topic)[0]))
+    assert {customer: amount for customer, amount in sums.items() if amount} == database.total()
+
+
+def test_a_row_that_vanished_while_nobody_looked_is_not_noticed_by_a_second_snapshot() -> None:
+    first = record("r", 1, {"id": 1}, 10, 1, snapshot="first")
+    second = record("r", 2, {"id": 2}, 30, 3, snapshot="first")
+    changes, _ = taken([first, second])
+    assert as_rows(changes) == [(None, {"id": 1}), (None, {"id": 2})]
+
+
+def test_rows_of_one_copy_share_a_position_and_all_count() -> None:
+    database = Database()
+    database.copy(database.begin(), [{"id": number} for number in range(5)])
+    database.commit(0)
+    topic = [logged.event() for logged in database.log]
+    changes, reasons = taken(topic + topic)
+    assert [change.after and change.after["id"] for change in changes] == [0, 1, 2, 3, 4]
+    assert reasons[5:] == [Reason.DUPLICATE] * 5
+
+
+def test_a_transaction_that_began_before_another_and_ended_after_it_is_no_repetition() -> None:
+    database = Database()
+    late, early = database.begin(), database.begin()
+    database.change(late, "c", 2, {"id": 2, "n": 1})
+    database.change(early, "c", 1, {"id": 1, "n": 1})
+    database.commit(early)
+    database.change(late, "u", 1, {"id": 1, "n": 2})  # after the commit it waited for
+    database.commit(late)
+    topic = [logged.event() for logged in database.log]
+    changes, _ = taken(topic + topic[1:])
+    assert as_rows(changes) == [
+        (None, {"id": 1, "n": 1}),
+        (None, {"id": 2, "n": 1}),
+        ({"id": 1, "n": 1}, {"id": 1, "n": 2}),
+    ]
+
+
+def test_what_follows_a_snapshot_counts_although_it_was_written_before_it() -> None:
+    read = record("r", 1, {"id": 1, "n": 1}, 500, 9, snapshot="last")
+    running = record(
+        "u", 1, {"id": 1, "n": 2}, 480, 10
+    )  # its transaction was open, and no commit was seen yet
+    assert as_rows(taken([read, running, running])[0]) == [
+        (None, {"id": 1, "n": 1}),
+        ({"id": 1, "n": 1}, {"id": 1, "n": 2}),
+    ]
+
+
+def test_a_snapshot_that_finds_a_row_as_it_was_gives_nothing_and_one_that_finds_another_reports_a_gap() -> (
+    None
+):
+    inserted = record("c", 1, {"id": 1, "n": 1}, 20, 2, commit_before=10)
+    same = record("r", 1, {"id": 1, "n": 1}, 40, 4, snapshot="last")
+    other = record("r", 1, {"id": 1, "n": 3}, 60, 6, snapshot="last")
+    changes, reasons = taken([inserted, same, other])
+    assert [change.op for change in changes] == ["insert", "read"]
+    assert reasons == [None, Reason.DUPLICATE, Reason.GAP]
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        (["u"], (None, {"id": 1})),
+        (["d"], (None, None)),
+        (["c", "c"], ({"id": 1}, {"id": 1})),
+        (["c", "d", "u"], (None, {"id": 1})),
+    ],
+)
+def test_changes_that_are_missing_are_reported_where_the_next_one_shows_it(
+    events: list[str], expected: tuple[Any, Any]
+) -> None:
+    topic = [
+        record(op, 1, None if op == "d" else {"id": 1}, lsn, lsn, commit_before=lsn - 5)
+        for lsn, op in zip(range(20, 100, 10), events, strict=False)
+    ]
+    changes, reasons = taken(topic)
+    assert as_rows(changes)[-1] == expected
+    assert reasons[-1] == Reason.GAP
+    assert Reason.GAP not in reasons[:-1]
+
+
+def test_a_database_that_went_back_is_refused_and_not_taken_for_a_repetition() -> None:
+    ahead = record("c", 1, {"id": 1}, 200, 2_000, commit_before=190)
+    behind = record("u", 1, {"id": 1}, 120, 3_000, commit_before=110)
+    with pytest.raises(PoisonError, match="the database has gone back"):
+        taken([ahead, behind])
+
+
+def test_large_columns_that_an_update_has_not_changed_are_those_seen_last() -> None:
+    inserted = record("c", 1, {"id": 1, "text": "long", "tags": ["a", "b"]}, 20, 2, commit_before=10)
+    updated = record("u", 1, {"id": 2, "text": LARGE, "tags": [LARGE]}, 30, 3, commit_before=10)
+    changes, _ = taken([inserted, updated])
+    assert changes[-1].after == {"id": 2, "text": "long", "tags": ["a", "b"]}
+
+
+@dataclass
+class Short:
+    id: int
+
+
+def test_large_columns_that_nobody_has_seen_are_refused_by_name_unless_nobody_wants_them() -> None:
+    updated = record("u", 1, {"id": 1, "text": LARGE}, 30, 3, commit_before=10)
+    with pytest.raises(PoisonError, match=r"lacks the column text.*REPLICA IDENTITY FULL"):
+        taken([updated])
+    assert taken([updated], row=Short)[0][0].after == Short(1)
+
+
+def test_rows_of_another_type_are_refused_by_name() -> None:
+    with pytest.raises(PoisonError, match="the row of key '1' after the change is no Short"):
+        taken([record("c", 1, {"id": "x"}, 20, 2, commit_before=10)], row=Short)
+    table = MemoryTable()
+    taken([record("c", 1, {"no": 1}, 20, 2, commit_before=10)], table)
+    with pytest.raises(ChangedType, match="a row of json:Short"):
+        taken([record("d", 1, None, 30, 3, commit_before=10)], table, row=Short)
+
+
+def test_deltas_take_away_the_row_before_and_add_the_row_now() -> None:
+    moved = change_of(dict)("update", {"n": 1}, {"n": 2}, (1,), 0)
+    assert [(part.op, part.sign, part.row) for part in deltas_of(moved)] == [
+        ("delete", -1, {"n": 1}), ("insert", 1, {"n": 2})
+    ]  # fmt: skip
+    assert deltas_of(change_of(dict)("delete", None, None, (1,), 0)) == []
