@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from sqe_chain.errors import ChangedType, PoisonError
 from sqe_chain.stages import MemoryTable, Reason, Record
 from sqe_chain.stages.changes import ChangedRows
 from tests.support.databases import Database, net, record, world
+from tests.support.docs_examples import ROOT
 
 DECODER = EventDecoder(("id",))
 LARGE = "__debezium_unavailable_value"
@@ -188,3 +190,31 @@ def test_deltas_take_away_the_row_before_and_add_the_row_now() -> None:
         ("delete", -1, {"n": 1}), ("insert", 1, {"n": 2})
     ]  # fmt: skip
     assert deltas_of(change_of(dict)("delete", None, None, (1,), 0)) == []
+
+
+def recorded() -> list[tuple[int, bytes, bytes | None]]:
+    """What Debezium has published: two transactions that overlapped, a changed key, a COPY, a large column, a TRUNCATE."""
+    lines = (ROOT / "tests/unit/codecs/debezium-3.6.1.jsonl").read_text(encoding="utf-8").splitlines()[1:]
+    records = map(json.loads, lines)
+    return [(part, key and key.encode(), value and value.encode()) for part, key, value in records]
+
+
+def test_events_that_debezium_has_written_are_taken_and_a_repetition_gives_nothing() -> None:
+    *topic, truncated = [(key, value) for _, key, value in recorded() if value is not None]
+    changes, reasons = taken(topic)
+    rows = {key: change.after for change in changes for key in [json.dumps(change.row and change.row["id"])]}
+    assert {row["id"]: row["amount"] for row in rows.values() if row} == {
+        3: 2, 4: 9, 20: 8, 30: 30, 31: 31, 32: 32, 33: 33, 50: 1
+    }  # fmt: skip
+    assert reasons == [None] * len(topic)
+    updates = [(change.before, change.after) for change in changes if change.op == "update"]
+    ((before, after),) = [rows for rows in updates if rows[1] and rows[1]["amount"] == 2]
+    assert before is not None
+    assert after == {**before, "amount": 2}, "it has the large text, which the event lacks"
+    deleted = [change.before for change in changes if change.op == "delete"]
+    assert [row and row["customer"] for row in deleted] == ["ann", "bob"], "the events have empty texts there"
+    # From any of them on: each offset may be the one that was stored.
+    for begin in range(len(topic)):
+        assert len(taken(topic + topic[begin:])[0]) == len(changes)
+    with pytest.raises(PoisonError, match="the table was truncated"):
+        taken([truncated])

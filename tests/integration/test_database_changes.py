@@ -1,0 +1,205 @@
+"""Goal: sums over a table's changes are what PostgreSQL itself sums up, though Debezium and the service are killed again and again.
+
+Method: a real PostgreSQL, Debezium's embedded engine, and a service, both killed 50 times while two sessions change the table. Debezium
+stores its offsets seldom, so it emits again much of what it had emitted. `SELECT customer, sum(amount)` judges.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from sqe_chain.adapters.kafka import KafkaLog
+from sqe_chain.ext.dev import PostgresServer
+from tests.support.debezium import DebeziumEngine, count_records, records_of
+from tests.support.service_processes import ServiceProcess
+from tests.support.waiting import eventually
+
+MODULE = """
+import os
+from dataclasses import dataclass
+
+from sqe_chain import Flow
+
+
+@dataclass
+class Order:
+    id: int
+    customer: str
+    amount: int
+    note: str | None
+
+
+@dataclass
+class Spent:
+    amount: int = 0
+    orders: int = 0
+
+
+def add(spent, part):
+    spent.amount += part.sign * part.row.amount
+    spent.orders += part.sign
+
+
+spending = Flow(os.environ["NAME"], state_partitions=2)
+orders = spending.changes_of(f"{os.environ['NAME']}.public.orders", Order, key="id", name="orders")
+orders.deltas().aggregate("spent", key=lambda part: part.row.customer, state=Spent, fold=add)
+"""
+KILLS = int(os.environ.get("DEBEZIUM_KILLS", "50"))
+PARTITIONS = 3
+LAST = 1_000_000
+SEED = 20261128
+LARGE = "".join(chr(97 + number * 7 % 26) + str(number) for number in range(3_000))
+"""A text that PostgreSQL stores apart (TOAST), so that updates of other columns do not have it."""
+
+
+class Writers:
+    """Two sessions whose transactions overlap, each on rows of its own, until the block ends."""
+
+    def __init__(self, url: str) -> None:
+        self._url, self._draw, self._over = url, random.Random(SEED), threading.Event()
+        self._thread = threading.Thread(target=self._write)
+        self.committed = 0
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            self._thread.join()
+
+    def _write(self) -> None:
+        with psycopg.connect(self._url) as first, psycopg.connect(self._url) as second:
+            sessions, ids = (first, second), (set[int](), set[int]())
+            # A pause between transactions: it bounds the load, and nothing waits for it.
+            while not self._over.wait(0.02):
+                for _ in range(self._draw.randint(1, 4)):
+                    which = self._draw.randrange(2)
+                    self._change(sessions[which], ids[which], which)
+                for which in self._draw.sample((0, 1), 2):
+                    sessions[which].commit()
+                    self.committed += 1
+
+    def _change(self, session: psycopg.Connection[Any], ids: set[int], which: int) -> None:
+        draw, what = self._draw, self._draw.random()
+        customer, amount = draw.choice(("ann", "bob", "cid", "dot")), draw.randint(1, 100)
+        fresh = draw.randrange(200) * 2 + which
+        if not ids or (what < 0.4 and fresh not in ids):
+            note = LARGE if fresh % 5 == 0 else draw.choice((None, "short"))
+            session.execute("INSERT INTO orders VALUES (%s, %s, %s, %s)", (fresh, customer, amount, note))
+            ids.add(fresh)
+            return
+        known = draw.choice(sorted(ids))
+        if what < 0.8:
+            session.execute(
+                "UPDATE orders SET customer = %s, amount = %s WHERE id = %s", (customer, amount, known)
+            )
+        elif what < 0.95 or fresh in ids or known % 5 == 0:  # of a large column nobody writes the key again
+            session.execute("DELETE FROM orders WHERE id = %s", (known,))
+            ids.remove(known)
+        else:
+            session.execute("UPDATE orders SET id = %s WHERE id = %s", (fresh, known))
+            ids.symmetric_difference_update((known, fresh))
+
+
+class Services:
+    """The service, and the states it leaves."""
+
+    def __init__(self, kafka: str, name: str, directory: Path) -> None:
+        self._kafka, self._directory, self._runs = kafka, directory, 0
+        self._store = f"sqlite:///{directory}/states.db"
+        self._environment = {**os.environ, "PYTHONPATH": str(directory), "NAME": name}
+        (directory / "spending_by_customer.py").write_text(MODULE, encoding="utf-8")
+
+    def start(self, command: str, *arguments: str) -> ServiceProcess:
+        self._runs += 1
+        line = [command, "spending_by_customer:spending", *arguments, "--store", self._store]
+        if command == "run":
+            line += ["--kafka", self._kafka, "--engine", "inprocess", "--log-json", "--interval", "100ms"]
+        return ServiceProcess(line, self._directory / f"{self._runs}.log", self._environment)
+
+    def finished(self) -> dict[str, dict[str, int]]:
+        """What it has summed up, when it has nothing left to do."""
+        run = self.start("run", "--once")
+        assert run.wait() == 0, run.text
+        shown = self.start("state", "spent", "--json")
+        assert shown.wait() == 0, shown.text
+        states = [json.loads(line) for line in shown.text.splitlines() if line.startswith("{")]
+        return {each["key"]: each["state"] for each in states if each["state"]["orders"]}
+
+
+def last_record(kafka: str, topic: str) -> bool:
+    return any(json.loads(key) == {"id": LAST} for key, _ in records_of(kafka, topic, PARTITIONS))
+
+
+@pytest.mark.release
+@pytest.mark.timeout(3_600)
+def test_sums_are_those_of_the_database_after_fifty_kills_of_both(kafka: str, tmp_path: Path) -> None:
+    name, draw = f"shop-{uuid4().hex[:8]}", random.Random(SEED)
+    topic = f"{name}.public.orders"
+    KafkaLog(kafka).create_topic(topic, PARTITIONS)
+    postgres = PostgresServer(durable=False, extra_args=("-c", "wal_level=logical"))
+    postgres.start()
+    engine: DebeziumEngine | None = None
+    try:
+        with psycopg.connect(postgres.url, autocommit=True) as session:
+            session.execute(
+                "CREATE TABLE orders (id int PRIMARY KEY, customer text NOT NULL, amount int NOT NULL, note text)"
+            )
+            rows = [(LAST + 1 + number, "eve", number, LARGE) for number in range(20)]
+            session.cursor().executemany("INSERT INTO orders VALUES (%s, %s, %s, %s)", rows)
+        engine = DebeziumEngine(kafka, postgres.port, name, "public.orders", 3_000, tmp_path)
+        services = Services(kafka, name, tmp_path)
+        engine.start()
+        # Before that, a second snapshot would follow, and nobody would name the rows that are gone by then.
+        engine.wait_for_stored_offset()
+        writers = Writers(postgres.url)
+        with writers.at_work():
+            for number in range(KILLS):
+                service = services.start("run")
+                wait_for_more(engine, kafka, topic, draw.randint(1, 400))
+                engine.kill()
+                service.kill_after("committed" if number % 3 else "recovered")
+                engine.start()
+        with psycopg.connect(postgres.url, autocommit=True) as session:
+            session.execute("INSERT INTO orders VALUES (%s, 'zoe', 1, NULL)", (LAST,))
+            eventually(lambda: last_record(kafka, topic), "Debezium has caught up")
+            asked = "SELECT customer, sum(amount)::int, count(*)::int FROM orders GROUP BY customer"
+            expected = {
+                customer: {"amount": amount, "orders": orders}
+                for customer, amount, orders in session.execute(asked).fetchall()
+            }
+    finally:
+        if engine is not None:
+            engine.kill()
+        postgres.close()
+    assert services.finished() == expected
+    events = [(key, value) for key, value in records_of(kafka, topic, PARTITIONS) if value is not None]
+    positions = {(key, json.loads(value)["source"]["sequence"]) for key, value in events}
+    repeated = len(events) - len(positions)
+    assert repeated > KILLS, (
+        f"of {writers.committed} transactions Debezium has emitted {repeated} changes again"
+    )
+
+
+def wait_for_more(engine: DebeziumEngine, kafka: str, topic: str, records: int) -> None:
+    """Wait until Debezium has published this number of records."""
+    until = count_records(kafka, topic, PARTITIONS) + records
+
+    def published() -> bool:
+        engine.check()
+        return count_records(kafka, topic, PARTITIONS) >= until
+
+    eventually(published, "Debezium goes on")

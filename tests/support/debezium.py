@@ -1,0 +1,141 @@
+"""A real Debezium: its embedded engine with the connector for PostgreSQL, in a process of its own that a test kills."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import Consumer, TopicPartition
+
+from sqe_chain.engines.java import java
+from sqe_chain.ext.dev.jars import Jars
+from sqe_chain.ext.dev.packages import fetch_jars
+from tests.support.waiting import PATIENCE_S, eventually
+
+VERSION: Final = "3.6.1.Final"
+JARS: Final = Jars(
+    name="Debezium",
+    version=VERSION,
+    dependencies=(
+        ("io.debezium", "debezium-embedded", VERSION),
+        ("io.debezium", "debezium-connector-postgres", VERSION),
+        ("org.slf4j", "slf4j-simple", "2.0.17"),
+    ),
+    main=f"debezium-embedded-{VERSION}.jar",
+    megabytes=45,
+    steps=135,
+)
+MAIN: Final = Path(__file__).with_name("DebeziumEngineMain.java")
+# Not a file of offsets: a kill in the middle of writing it would leave one that nobody reads. So they are in a topic.
+_SETTINGS: Final = """\
+name={prefix}
+connector.class=io.debezium.connector.postgresql.PostgresConnector
+bootstrap.servers={kafka}
+offset.storage=org.apache.kafka.connect.storage.KafkaOffsetBackingStore
+offset.storage.topic={prefix}.offsets
+offset.storage.partitions=1
+offset.storage.replication.factor=1
+offset.flush.interval.ms={flush_ms}
+database.hostname=127.0.0.1
+database.port={port}
+database.user=sqe
+database.password=none
+database.dbname=postgres
+topic.prefix={prefix}
+plugin.name=pgoutput
+slot.name={slot}
+publication.name={slot}
+publication.autocreate.mode=filtered
+table.include.list={tables}
+key.converter.schemas.enable=false
+value.converter.schemas.enable=false
+poll.interval.ms=50
+"""
+
+
+class DebeziumEngine:
+    """The engine of one connector.
+
+    Args:
+        kafka: broker.
+        postgres_port: of a PostgreSQL with ``wal_level=logical``.
+        prefix: of its topics.
+        tables: what it reads, as ``schema.table``.
+        flush_ms: how often it stores its offsets.
+        directory: for its files.
+    """
+
+    def __init__(  # a connector needs all of this
+        self, kafka: str, postgres_port: int, prefix: str, tables: str, flush_ms: int, directory: Path
+    ) -> None:
+        self.kafka, self.offsets = kafka, f"{prefix}.offsets"
+        self._log = directory / "debezium.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        settings, classes = directory / "debezium.properties", directory / "classes"
+        slot = prefix.replace("-", "_").replace(".", "_")
+        settings.write_text(
+            _SETTINGS.format(
+                kafka=kafka, port=postgres_port, prefix=prefix, tables=tables, flush_ms=flush_ms, slot=slot
+            )
+        )
+        jars = sorted(fetch_jars(JARS).glob("*.jar"))
+        path = ":".join(map(str, (classes, *jars)))
+        compiler = [java(), "-m", "jdk.compiler/com.sun.tools.javac.Main"]
+        subprocess.run([*compiler, "-cp", path, "-d", str(classes), str(MAIN)], check=True)
+        quick = ("-Xmx192m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+        self._command = [java(), *quick, "-cp", path, "DebeziumEngineMain", str(settings)]
+
+    def start(self) -> None:
+        """Start it, from the offset that was stored last."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def check(self) -> None:
+        """Fail the test if it has ended."""
+        assert self._process is not None
+        assert self._process.poll() is None, self._log.read_text(errors="replace")[-3_000:]
+
+    def kill(self) -> None:
+        """Send SIGKILL to it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(PATIENCE_S)
+
+    def wait_for_stored_offset(self) -> None:
+        """Wait until an offset is stored for the first time."""
+
+        def stored() -> bool:
+            self.check()
+            return count_records(self.kafka, self.offsets, 1) > 0
+
+        eventually(stored, "Debezium has stored an offset")
+
+
+def count_records(kafka: str, topic: str, partitions: int) -> int:
+    """How many records a topic has; 0: it does not exist."""
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "counts"})
+    try:
+        known = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
+        if len(known) < partitions:
+            return 0
+        ends = (consumer.get_watermark_offsets(TopicPartition(topic, part)) for part in range(partitions))
+        return sum(end for _, end in ends)
+    finally:
+        consumer.close()
+
+
+def records_of(kafka: str, topic: str, partitions: int) -> list[tuple[bytes, bytes | None]]:
+    """Key and value of all records of a topic, partition by partition."""
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "reads", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, part, 0) for part in range(partitions)])
+    wanted, records = count_records(kafka, topic, partitions), list[tuple[bytes, bytes | None]]()
+    while len(records) < wanted:
+        message = consumer.poll(PATIENCE_S)
+        assert message is not None
+        assert message.error() is None
+        records.append((message.key() or b"", message.value()))
+    consumer.close()
+    return records
