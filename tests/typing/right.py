@@ -11,7 +11,21 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain import Flow
 from sqe_chain.ext.wal import epoch_of, log_of, sequence_of
-from sqe_chain.flow import Context, Csv, CustomStage, Stage, Stream, Timer, count, last, max_, mean, sum_
+from sqe_chain.flow import (
+    Change,
+    Changes,
+    Context,
+    Csv,
+    CustomStage,
+    Stage,
+    Stream,
+    Timer,
+    count,
+    last,
+    max_,
+    mean,
+    sum_,
+)
 from sqe_chain.stages import Tumbling, Window, WindowResult
 
 
@@ -175,6 +189,28 @@ words.windowed(
 words.windowed("w3", Tumbling(1_000), state=Int64Value, fold=add, time=lambda word: len(word.value))
 
 numbers = flow.source("numbers", Int64Value)
+
+
+@dataclass
+class Order:
+    customer: str
+    amount: int
+
+
+def spend(total: dict[str, int], part: Change[Order]) -> None:
+    if part.row is not None:
+        total["amount"] = total.get("amount", 0) + part.sign * part.row.amount
+
+
+orders = flow.changes_of("shop.public.orders", Order, key=["id", "line"])
+assert_type(orders, Changes[Order])
+assert_type(orders.map(lambda change: change.after), Stream[Order | None])
+orders.deltas().aggregate("spent", key=lambda part: str(part.position), state=dict, fold=spend)
+named = orders.join_table(
+    "orders-named", orders.table(), lambda change, order: StringValue(value=order.customer)
+)
+assert_type(named.map(lambda name: name), Stream[StringValue])
+orders.dropped().to("orders-dropped", partitions=1)
 inner = words.join_table("inner", numbers, lambda word, number: StringValue(value=word.value * number.value))
 assert_type(inner.map(lambda word: word), Stream[StringValue])
 left = words.join_table("left", numbers, lambda word, number: None if number is None else word, how="left")

@@ -184,6 +184,24 @@ def test_rows_of_another_type_are_refused_by_name() -> None:
         taken([record("d", 1, None, 30, 3, commit_before=10)], table, row=Short)
 
 
+class Settled(MemoryTable):
+    """A table whose rows an earlier attempt at the batch has written."""
+
+    def settled(self, row: bytes) -> bool:
+        del row
+        return True
+
+
+def test_a_batch_that_is_redone_gives_nothing_for_rows_that_it_has_written() -> None:
+    updated = record("u", 1, {"id": 1, "n": 2}, 30, 3, commit_before=10)
+    read = record("r", 1, {"id": 1, "n": 3}, 50, 5, snapshot="last")
+    table = MemoryTable()
+    taken([updated, read], table)
+    # After the read any position counts, so the rows themselves do not show that the update is in them.
+    changes, reasons = taken([updated, read], Settled(table.rows()))
+    assert (changes, reasons) == ([], [None, None])
+
+
 def test_deltas_take_away_the_row_before_and_add_the_row_now() -> None:
     moved = change_of(dict)("update", {"n": 1}, {"n": 2}, (1,), 0)
     assert [(part.op, part.sign, part.row) for part in deltas_of(moved)] == [
