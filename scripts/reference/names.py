@@ -55,7 +55,17 @@ ALONE = (
 
 BRIEF: dict[str, tuple[str, ...]] = {
     "sqe_chain.ports": (
-        *("TopicPartition", "Headers", "Output", "Rows", "ViewKind", "Shown", "NO_LIMIT", "Views"),
+        *(
+            "TopicPartition",
+            "Headers",
+            "Output",
+            "Rows",
+            "ViewKind",
+            "Shown",
+            "NO_LIMIT",
+            "Views",
+            "ViewTable",
+        ),
         *(
             "Message",
             "TopicInfo",
@@ -67,7 +77,7 @@ BRIEF: dict[str, tuple[str, ...]] = {
             "Log",
             "Membership",
         ),
-        *("Home", "Location", "Locations", "Header", "StateStore", "WithSchema"),
+        *("Home", "Location", "Locations", "Header", "StateStore", "WithSchema", "WithViewTables"),
         *("Sink", "SinkState", "SinkClaim", "Flush", "ReplacingSink", "Staged", "Replacement", "replacing"),
     ),
     "sqe_chain.stages": (

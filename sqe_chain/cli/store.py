@@ -10,11 +10,12 @@ from typing import Annotated
 import typer
 
 from sqe_chain.cli.console import OUT
+from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import command
 from sqe_chain.cli.values import properties
 from sqe_chain.errors import ChainError, ConfigurationError
-from sqe_chain.ports import StateStore, WithSchema
+from sqe_chain.ports import StateStore, WithSchema, WithViewTables
 from sqe_chain.runtime.connecting import open_addresses
 from sqe_chain.runtime.trying import try_writes
 
@@ -39,6 +40,13 @@ def store_init(
     datacenter_replication: Annotated[
         list[str] | None, Option("The same for one data centre. Repeatable.", "DC=N")
     ] = None,
+    flow: Annotated[
+        list[str] | None,
+        Option(
+            "A flow whose views are tables: make these, too, or add the columns that they lack. Repeatable.",
+            "MODULE:FLOW",
+        ),
+    ] = None,
     check: Annotated[
         bool,
         Option(
@@ -61,8 +69,16 @@ def store_init(
             OUT.print("there is nothing to create: a store of this kind has no tables")
             return
         done = store.make_schema(wanted)
-        for line in done or ["the tables already exist"]:
+        for line in (*done, *_make_views(store, flow or [])) or ["the tables already exist"]:
             OUT.print(line)
+
+
+def _make_views(store: StateStore, targets: list[str]) -> Iterator[str]:
+    for target in targets:
+        flow = load_flow(target)
+        for stage in flow.stages:
+            if stage.table is not None and isinstance(store, WithViewTables):
+                yield from store.make_view_table(flow.name, stage.name, stage.table)
 
 
 def _check(store: StateStore) -> None:

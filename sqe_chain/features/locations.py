@@ -19,6 +19,7 @@ It never goes back: the store replaces it only for a later run, or for a later p
 from __future__ import annotations
 
 from sqe_chain.errors import Superseded
+from sqe_chain.features.view_tables import fill_tables
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.layout import Layout, TypeLayout
@@ -28,7 +29,9 @@ from sqe_chain.ports import Location, Locations
 from sqe_chain.task.states import Claim
 
 
-def locations_of(flow: CompiledFlow, layout: Layout, epoch: int, number: int) -> Locations:
+def locations_of(
+    flow: CompiledFlow, layout: Layout, epoch: int, number: int, *, complete: bool = False
+) -> Locations:
     """Where the stages of a flow are, by a layout.
 
     Args:
@@ -36,6 +39,7 @@ def locations_of(flow: CompiledFlow, layout: Layout, epoch: int, number: int) ->
         layout: of the plan.
         epoch: epoch of the run that writes this.
         number: number of the plan.
+        complete: whether views that are tables show all states.
     """
     stored_stages = {}
     for stage in flow.stages:
@@ -51,7 +55,7 @@ def locations_of(flow: CompiledFlow, layout: Layout, epoch: int, number: int) ->
             stored.buckets,
             known.kind,
             known.name,
-            stage.view,
+            stage.view if stage.table is None else stage.table.mark if complete else None,
             stage.store or "",
         )
     return Locations(epoch, number, stored_stages)
@@ -101,10 +105,12 @@ def locate_states(env: Environment, claim: Claim, last: Plan) -> None:
     """Write at a start where states are, unless nobody should read them yet: they are folded again.
 
     Raises:
-        Superseded: a newer run has written its own.
+        Superseded: a newer run has written its own, or owns the flow.
+        StoreInconsistent: a header is not as this run has left it.
     """
     if env.flow.stages and env.role.refold is None:
-        write_locations(env, locations_of(env.flow, last.layout, claim.epoch, last.number))
+        fill_tables(env, claim, last.layout)
+        write_locations(env, locations_of(env.flow, last.layout, claim.epoch, last.number, complete=True))
 
 
 def _stores(env: Environment) -> list[RetryingStore]:

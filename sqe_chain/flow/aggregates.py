@@ -27,7 +27,6 @@ from sqe_chain.flow.signatures import (
     Value,
 )
 from sqe_chain.flow.stage_kind import STANDARD, StageKind
-from sqe_chain.ports import ViewKind
 
 if TYPE_CHECKING:
     from sqe_chain.flow.stream import Stage
@@ -39,7 +38,7 @@ class StateOptions(TypedDict, Generic[State], total=False):
     codec: Codec[State] | str | None
     store: str | None
     buckets: int
-    view: ViewKind | None
+    view: str | None
 
 
 class TimedOptions(StateOptions[State], Generic[Value, State], total=False):
@@ -115,7 +114,7 @@ class AggregateSteps(StreamPart[Value]):
         guard: object = STANDARD,
         store: str | None = None,
         buckets: int = 1,
-        view: ViewKind | None = None,
+        view: str | None = None,
         **aggregates: Aggregation,
     ) -> Stage[Any, Never]: ...
 
@@ -130,7 +129,7 @@ class AggregateSteps(StreamPart[Value]):
         guard: object = STANDARD,
         store: str | None = None,
         buckets: int = 1,
-        view: ViewKind | None = None,
+        view: str | None = None,
         **aggregates: Aggregation,
     ) -> Stage[Any, Never]: ...
 
@@ -148,7 +147,7 @@ class AggregateSteps(StreamPart[Value]):
         guard: object = STANDARD,
         store: str | None = None,
         buckets: int = 1,
-        view: ViewKind | None = None,
+        view: str | None = None,
         **aggregates: Aggregation,
     ) -> Stage[Any, Any]:
         """A keyed stage: fold each value into the state of its key.
@@ -175,7 +174,8 @@ class AggregateSteps(StreamPart[Value]):
             buckets: the number of buckets of each state partition in the store, so that no partition of a Cassandra table
                 grows beyond some 100,000 keys. Permanent. Not with timers or expiry.
             view: write each changed state in the same atomic operation also for other programs: as "json", or as a "hash" of
-                its fields (Redis). Not with timers or expiry.
+                its fields (Redis). Any other name is that of a table with typed columns (PostgreSQL, docs/stores.md). Not with
+                timers or expiry.
             **aggregates: name -> `count`, `sum_`, `min_`, `max_`, `mean`, `first` or `last` of `sqe_chain.flow`, in place of
                 `state`, `fold`, `codec` and `on_timer`.
 

@@ -10,7 +10,7 @@ from sqe_chain.codecs import Codec
 from sqe_chain.flow.event_time import NO_TIMES, NoTimestamp
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction, functions_in
 from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, NOTHING, Side, StageKind, StageTraits
-from sqe_chain.ports import ViewKind
+from sqe_chain.ports import ViewKind, ViewTable
 from sqe_chain.ports.files import FileSource
 
 Nulls = Literal["poison", "skip", "decode"]
@@ -253,6 +253,7 @@ class StageNode(KeyedNode):
         store: name of its store; None for the service's default.
         buckets: into how many buckets its state partitions are split in the store.
         view: the format in which other programs can read its states; None: there is no view.
+        table: with a view as a table, which one.
         traits: what the framework does around its kind.
     """
 
@@ -263,6 +264,7 @@ class StageNode(KeyedNode):
     store: str | None
     buckets: int = 1
     view: ViewKind | None = None
+    table: ViewTable | None = None
     traits: StageTraits = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
 from sqe_chain.errors import FlowError
-from sqe_chain.flow.declaration import check_choice, check_int, check_name
+from sqe_chain.flow.declaration import check_int, check_name
 from sqe_chain.flow.fields import declared_key
 from sqe_chain.flow.functions import UserFunction
 from sqe_chain.flow.kinds import check_fit
 from sqe_chain.flow.nodes import ChangesNode, Node, SourceNode, StageNode
 from sqe_chain.flow.signatures import Value
 from sqe_chain.flow.stage_kind import OwnTimes, StageKind
-from sqe_chain.ports import ViewKind
+from sqe_chain.flow.view_tables import view_in
 
 if TYPE_CHECKING:
     from sqe_chain.flow.stream import Filter, Stage, Stream, WindowStage
@@ -53,18 +53,18 @@ class StreamPart(Generic[Value]):
         store: str | None,
         key: UserFunction | str | None = None,
         buckets: int = 1,
-        view: ViewKind | None = None,
+        view: str | None = None,
         others: Sequence[Node] = (),
     ) -> StageNode:
         self._check_stage(name, where)
         check_int("buckets", buckets, 1, _MAX_BUCKETS, where)
-        check_choice("view", view, ("json", "hash", None), where)
         if store is not None:
             check_name("store", store, where)
         if kind.traits.own_times is not None:
             self._check_own_times(name, kind.traits.own_times, (self.node, *others), where)
         letters, inputs = self.flow.poison == "dead_letter", 1 + len(others)
         check_fit(kind, where, buckets=buckets, view=view, key=key, dead_letters=letters, inputs=inputs)
+        kind_of_view, table = view_in(kind, view, f"{where}: stage {name!r}")
         return self.flow.add(
             StageNode,
             where,
@@ -75,7 +75,8 @@ class StreamPart(Generic[Value]):
             stage_kind=kind,
             store=store,
             buckets=buckets,
-            view=view,
+            view=kind_of_view,
+            table=table,
         )
 
     def _check_stage(self, name: str, where: str) -> None:

@@ -34,7 +34,6 @@ from sqe_chain.flow.shapes import Gives
 from sqe_chain.flow.signatures import Emitted, KeyInContext, KeyOf, Made, Value
 from sqe_chain.flow.stage_kind import StageKind
 from sqe_chain.flow.windows import WindowSteps
-from sqe_chain.ports import ViewKind
 
 if TYPE_CHECKING:
     from sqe_chain._proto.dropped_pb2 import Dropped
@@ -146,7 +145,7 @@ class Stream(
         key: str | KeyOf[Value] | KeyInContext[Value] | None = None,
         store: str | None = None,
         buckets: int = 1,
-        view: ViewKind | None = None,
+        view: str | None = None,
         **settings: Any,  # noqa: ANN401 - whatever the kind takes
     ) -> CustomStage:
         """A stage of any kind: your own, or one of an installed package; see docs/extending.md.

@@ -26,7 +26,6 @@ from sqe_chain.flow.signatures import (
     WindowFoldWithContext,
 )
 from sqe_chain.flow.stage_kind import STANDARD
-from sqe_chain.ports import ViewKind
 
 if TYPE_CHECKING:
     from sqe_chain._proto.window_result_pb2 import WindowResult
@@ -46,7 +45,7 @@ class WindowOptions(TypedDict, Generic[Value, State], total=False):
     heartbeat: Condition[Value] | None
     guard: object
     store: str | None
-    view: ViewKind | None
+    view: str | None
 
 
 class WindowSteps(StreamPart[Value]):
@@ -116,7 +115,7 @@ class WindowSteps(StreamPart[Value]):
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
         store: str | None = None,
-        view: ViewKind | None = None,
+        view: str | None = None,
         **aggregates: Aggregation,
     ) -> WindowStage[Window[Any]]: ...
 
@@ -134,7 +133,7 @@ class WindowSteps(StreamPart[Value]):
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
         store: str | None = None,
-        view: ViewKind | None = None,
+        view: str | None = None,
         **aggregates: Aggregation,
     ) -> WindowStage[Window[Any]]: ...
 
@@ -155,7 +154,7 @@ class WindowSteps(StreamPart[Value]):
         heartbeat: UserFunction | None = None,
         guard: object = STANDARD,
         store: str | None = None,
-        view: ViewKind | None = None,
+        view: str | None = None,
         **aggregates: Aggregation,
     ) -> Any:
         """Fold each value into the windows of its key that its event time lies in.

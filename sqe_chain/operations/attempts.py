@@ -28,7 +28,7 @@ from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.stored_plans import read_plan
 from sqe_chain.ports import Header, Home, StateStore
 from sqe_chain.protocol.claim import check_claim
-from sqe_chain.task.states import Claim
+from sqe_chain.task.states import Claim, no_views
 
 LOOK_BACK = 50
 """The number of epochs whose names are looked up, the newest first."""
@@ -174,7 +174,7 @@ class Attempts:
             )
             stored = after if header == after else store.write(*cell, header, after, ())
             if stored == after:
-                stored = delete_rows(store, cell, after, stage.view)
+                stored = delete_rows(store, cell, after, no_views(stage))
                 if stored == after:
                     return
             elif stored not in {None, header} and stored.epoch <= after.epoch:

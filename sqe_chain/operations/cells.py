@@ -34,12 +34,13 @@ def write_rows(
             return stored
 
 
-def delete_rows(store: StateStore, cell: Cell, header: Header, view: str | None) -> Header | None:
-    """Delete all rows of a cell that has this header, and keeps it; and their views, where the stage has some.
+def delete_rows(store: StateStore, cell: Cell, header: Header, views: Views | None) -> Header | None:
+    """Delete all rows of a cell that has this header, and keeps it; and their views, where the stage has some (`no_views`).
 
     Returns:
         What is stored then; see `write_rows`.
     """
     rows: list[Row] = [(key, None) for key, _ in store.scan(*cell)]
-    views = Views(view, {}) if view in store.views else None
+    if views is not None and views.kind not in store.views:
+        views = None
     return write_rows(store, cell, header, header, rows, views) if rows else header

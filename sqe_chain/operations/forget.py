@@ -18,7 +18,7 @@ from sqe_chain.operations.cells import Cell, delete_rows
 from sqe_chain.plans.layout import FILES, Layout
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.stored_plans import read_plan
-from sqe_chain.ports import Header, Home, Log, StateStore
+from sqe_chain.ports import Header, Home, Log, StateStore, Views
 from sqe_chain.ports.readers import flow_of, readers_of
 from sqe_chain.protocol.claim import FORGETS, is_being_forgotten
 
@@ -277,7 +277,10 @@ class ForgetFlow:
 
 
 def _forget_cell(store: StateStore, cell: Cell, header: Header) -> None:
-    if delete_rows(store, cell, header, "hash") != header or store.forget_part(*cell, header) is not None:
+    if (
+        delete_rows(store, cell, header, Views("hash", {})) != header
+        or store.forget_part(*cell, header) is not None
+    ):
         raise Superseded(
             f"{'/'.join(map(str, cell))}: a run writes there. Stop it, then forget the flow again"
         )

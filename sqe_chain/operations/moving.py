@@ -38,7 +38,7 @@ from sqe_chain.protocol.claim import (
     claim,
     release,
 )
-from sqe_chain.task.states import Claim, view_of
+from sqe_chain.task.states import Claim, no_views, view_of
 
 FORMAT = 2
 """Format of exports, and of the plan in them. An import also takes format 1, from version 0.1."""
@@ -194,7 +194,7 @@ def _clear_cell(
     before = store.headers(cell[0], stage.name, [number])[0]
     check_claim(env, mine)  # else it may be that of a newer import, which has filled the cell
     _check_written(cell, after, write_rows(store, cell, before, after, ()))
-    _check_written(cell, after, delete_rows(store, cell, after, stage.view))
+    _check_written(cell, after, delete_rows(store, cell, after, no_views(stage)))
 
 
 def _fill_cell(

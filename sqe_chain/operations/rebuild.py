@@ -136,7 +136,10 @@ class Rebuild:
             plan = self._last_plan(second, spec, infos)
             self._cut_over(home, mine, plan)
             # Before anything is deleted: readers who are led to the old states find all of them.
-            write_locations(env, locations_of(env.flow, plan.layout, mine.epoch, plan.number))
+            # A resumed attempt may have been begun by other code, without a view that is a table.
+            write_locations(
+                env, locations_of(env.flow, plan.layout, mine.epoch, plan.number, complete=not self.resume)
+            )
             self._clean_up(Attempts(env, mine), progress, second.flow.name, plan)
         except Superseded:
             raise

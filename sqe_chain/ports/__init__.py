@@ -40,7 +40,9 @@ from sqe_chain.ports.store import (
     StateStore,
     ViewKind,
     Views,
+    ViewTable,
     WithSchema,
+    WithViewTables,
 )
 
 __all__ = [
@@ -71,8 +73,10 @@ __all__ = [
     "TopicPartition",
     "TransactionalWriter",
     "ViewKind",
+    "ViewTable",
     "Views",
     "WithSchema",
+    "WithViewTables",
     "Writer",
     "replacing",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Literal, Protocol, runtime_checkable
 
 from sqe_chain.errors import RESTORE_OR_REBUILD, StoreInconsistent
@@ -24,11 +25,29 @@ def lost_part(where: str) -> StoreInconsistent:
 Rows = Sequence[tuple[bytes, bytes | None]]
 """Keys and their new states, in key order; None deletes the state."""
 
-ViewKind = Literal["json", "hash"]
-"""How a state is also written for other programs: as a JSON text, or field by field."""
+ViewKind = Literal["json", "hash", "table"]
+"""How a state is also written for other programs: as a JSON text, field by field, or as a row with typed columns."""
 
 Shown = str | Mapping[str, str]
-"""The view of one state: a JSON text, or its fields as texts."""
+"""The view of one state: a JSON text, its fields as texts, or a JSON object with the columns of its row."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewTable:
+    """A table that shows the states of one stage to SQL.
+
+    Attributes:
+        name: as other programs find it; a-z, 0-9 and _.
+        columns: name and type in SQL of each column, besides the key.
+    """
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+
+    @property
+    def mark(self) -> str:
+        """What a location has once the table shows all states: its name, and a digest of its columns."""
+        return f"{self.name}:{blake2b(repr(self.columns).encode(), digest_size=8).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +57,14 @@ class Views:
     Attributes:
         kind: the form.
         shown: key -> its view; a key that is written and has none shows nothing, now or later.
+        table: which one, for tables.
+        clear: instead, of a write without rows: the table loses all rows of this cell, whether there are states for them or not.
     """
 
     kind: ViewKind
     shown: Mapping[bytes, Shown]
+    table: ViewTable | None = None
+    clear: bool = False
 
     def size(self, key: bytes) -> int:
         """Bytes of a key's view (UTF-8); 0 when it has none."""
@@ -128,7 +151,8 @@ class Location:
         buckets: buckets of each state partition.
         kind: `aggregate`, or the kind of a filter or of windows, whose rows have a format of the library's own.
         type_name: type of the states, as in envelopes; empty for rows of the library's own format.
-        view: form of the view that is written with each state; None: there is no view.
+        view: form of the view that is written with each state; of a table that shows all states, its
+            `ViewTable.mark`. None: no view.
         store: name of the store that holds them; empty for the flow's metadata store.
     """
 
@@ -137,7 +161,7 @@ class Location:
     buckets: int
     kind: str
     type_name: str = ""
-    view: ViewKind | None = None
+    view: str | None = None
     store: str = ""
 
 
@@ -310,6 +334,19 @@ class StateStore(Protocol):
     def forget_locations(self, flow: str, before: Locations) -> Locations | None:
         """If the locations are those of `before`, by their age, delete them; None if and only if they are deleted."""
 
+    def check_view_table(self, flow: str, stage: str, table: ViewTable) -> None:
+        """Check that the table of a view is there, with these columns. Only called if `views` has tables.
+
+        Args:
+            flow: the flow's own name.
+            stage: of the states.
+            table: its name and columns.
+
+        Raises:
+            ConfigurationError: it is missing, belongs to another stage, or has other columns.
+        """
+        del flow, stage, table
+
     def close(self) -> None:
         """Close this process's clients of the store; a later call opens them again."""
 
@@ -336,3 +373,24 @@ class WithSchema(Protocol):
 
     def schema_version(self) -> tuple[int, int]:
         """The version of the existing tables (0: none), and the newest version; raises as `make_schema` does."""
+
+
+@runtime_checkable
+class WithViewTables(Protocol):
+    """A `StateStore` whose views may be tables: `sqe-chain store init --flow` makes them; services only check them (`check_view_table`)."""
+
+    def make_view_table(self, flow: str, stage: str, table: ViewTable) -> list[str]:
+        """Make the table, or add the columns that it lacks. May be repeated.
+
+        Args:
+            flow: the flow's own name.
+            stage: of the states.
+            table: its name and columns.
+
+        Returns:
+            What was done, one line for each change; [] when there was nothing to do.
+
+        Raises:
+            Unavailable: no answer.
+            ConfigurationError: rights; the name is taken; a column that there is is not wanted, or has another type.
+        """

@@ -19,6 +19,7 @@ from sqe_chain.errors import (
 from sqe_chain.features.locations import epochs_of_locations
 from sqe_chain.features.readers import check_entered
 from sqe_chain.features.sinks import epochs_of_sinks
+from sqe_chain.features.view_tables import check_tables
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.plans.environment import Environment
@@ -312,14 +313,21 @@ def check_stores(env: Environment) -> list[str]:
 
     Raises:
         WeakDurability: one may lose acknowledged writes, and that is not accepted.
-        ConfigurationError: a stage names a store that is not there, or one that cannot write its view.
+        ConfigurationError: a stage names a store that is not there, or one that cannot write its view; or the table of a view is
+            not there.
     """
     for stage in env.flow.stages:
         if stage.view is not None and stage.view not in env.store(stage).views:
             known = " and ".join(sorted(env.store(stage).views))
-            raise ConfigurationError(
-                f"{stage.declared_at}: stage {stage.name!r} wants a view as {stage.view!r}; {env.store(stage)!r} writes {known}"
+            form = (
+                repr(stage.view)
+                if stage.table is None
+                else f"table {stage.table.name!r}, which PostgreSQL has"
             )
+            raise ConfigurationError(
+                f"{stage.declared_at}: stage {stage.name!r} wants a view as {form}; {env.store(stage)!r} writes {known or 'none'}"
+            )
+    check_tables(env)
     stores = {stage.store or "": env.store(stage) for stage in env.flow.stages} | {"": env.home}
     said = []
     for name, store in sorted(stores.items()):

@@ -14,6 +14,7 @@ from sqe_chain.features.overwriting import Overwriting
 from sqe_chain.features.parking import ReleaseRequest, check_policy
 from sqe_chain.features.readers import notice_unread
 from sqe_chain.features.sinks import claim_sinks
+from sqe_chain.features.view_tables import hide_tables
 from sqe_chain.features.waiting import IdleWriters
 from sqe_chain.plans import inputs
 from sqe_chain.plans.events import CLAIM, PROCESS, RECOVER, SEAL, Notice
@@ -142,6 +143,7 @@ class StagedService(FlowRun):
             if env.role.refold is None:
                 check_own_revision(env.flow, owned.last)
             headers = stamp(env, mine, owned.last)
+            hide_tables(env, mine, owned.last)
             claim_sinks(env, mine, owned.last, owned.fetch)
             check_rolled_back(env, owned.last)
         with env.step(RECOVER):

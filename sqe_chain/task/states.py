@@ -9,13 +9,14 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Self
+from typing import Final, Self
 
+from sqe_chain.codecs.sql_columns import columns_of, error_row_json, row_json
 from sqe_chain.envelope.partitioner import cell_of
 from sqe_chain.errors import StoreInconsistent, Superseded, text_of
 from sqe_chain.errors.outage import raise_outage
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.ports import Header, Rows, Shown, StateStore, ViewKind, Views
+from sqe_chain.ports import Header, Rows, Shown, StateStore, ViewKind, Views, ViewTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,10 +213,12 @@ class View:
     Attributes:
         kind: the form.
         show: a row and its content -> what is shown; None: nothing.
+        table: with a view as a table, which one.
     """
 
     kind: ViewKind
     show: Callable[[bytes, bytes], Shown | None]
+    table: ViewTable | None = None
 
     def of(self, rows: Rows) -> Views:
         """The views of these rows.
@@ -227,14 +230,18 @@ class View:
             Unavailable: a codec could not reach what it needs.
         """
         shown_rows = {row: self._shown(row, content) for row, content in rows if content is not None}
-        return Views(self.kind, {row: shown for row, shown in shown_rows.items() if shown is not None})
+        all_shown = {row: shown for row, shown in shown_rows.items() if shown is not None}
+        return Views(self.kind, all_shown, self.table)
 
     def _shown(self, row: bytes, content: bytes) -> Shown | None:
         try:
             return self.show(row, content)
         except Exception as error:  # noqa: BLE001 - protobuf's JSON mapping raises errors of several kinds
             raise_outage(error, f"the view of row {row!r}")
-            reason = {"error": f"this state cannot be shown: {type(error).__name__}: {text_of(error)}"}
+            text = f"this state cannot be shown: {type(error).__name__}: {text_of(error)}"
+            if self.kind == "table":
+                return error_row_json(row, text)
+            reason = {"error": text}
             return json.dumps(reason, ensure_ascii=False) if self.kind == "json" else reason
 
 
@@ -317,7 +324,12 @@ def view_of(stage: StageNode) -> View | None:
     """How a stage shows its states; None: it does not."""
     if stage.view is None or stage.codec is None:
         return None
-    return View(stage.view, partial(_as_json if stage.view == "json" else _as_hash, stage))
+    return View(stage.view, partial(_SHOWN_AS[stage.view], stage), stage.table)
+
+
+def no_views(stage: StageNode) -> Views | None:
+    """Those of a write that deletes states of a stage: their views are deleted, too. None: it has none."""
+    return None if stage.view is None else Views(stage.view, {}, stage.table)
 
 
 def _as_json(stage: StageNode, row: bytes, content: bytes) -> str | None:
@@ -340,3 +352,15 @@ def _as_hash(stage: StageNode, row: bytes, content: bytes) -> dict[str, str] | N
         else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         for name, value in fields.items()
     }
+
+
+def _as_row(stage: StageNode, row: bytes, content: bytes) -> str | None:
+    codec = stage.stage_kind.codec
+    return None if codec is None else row_json(columns_of(codec), row, codec.decode(content))
+
+
+_SHOWN_AS: Final[Mapping[ViewKind, Callable[[StageNode, bytes, bytes], Shown | None]]] = {
+    "json": _as_json,
+    "hash": _as_hash,
+    "table": _as_row,
+}

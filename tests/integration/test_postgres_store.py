@@ -65,21 +65,24 @@ def test_the_command_makes_tables_and_reports_what_it_found(postgres_url: str) -
             call()
     assert command("init", url, "--check") == (
         1,
-        "tables: version 0, the newest is 1\ncreate or upgrade them with: sqe-chain store init\n",
+        "tables: version 0, the newest is 2\ncreate or upgrade them with: sqe-chain store init\n",
     )
-    assert command("init", url) == (0, "schema by_command\ntables of schema by_command: version 1\n")
+    assert command("init", url) == (
+        0,
+        "schema by_command\ntables of schema by_command: version 1\ntables of schema by_command: version 2\n",
+    )
     assert command("init", url) == (0, "the tables already exist\n")
     assert command("init", url, "--check") == (
-        0, "tables: version 1, the newest is 1\ndurable: acknowledged writes are kept\n",
+        0, "tables: version 2, the newest is 2\ndurable: acknowledged writes are kept\n",
     )  # fmt: skip
     assert store.set_home("flow", None, CLAIM) == CLAIM
     with session(url) as server:
-        server.execute("UPDATE by_command.sqe_schema SET version = 2")
+        server.execute("UPDATE by_command.sqe_schema SET version = 3")
         store.close()
-        with pytest.raises(ConfigurationError, match="version 2, this sqe-chain supports 1"):
+        with pytest.raises(ConfigurationError, match="version 3, this sqe-chain supports 2"):
             store.home("flow")
         server.execute("DROP TABLE by_command.sqe_homes")
-        server.execute("UPDATE by_command.sqe_schema SET version = 1")
+        server.execute("UPDATE by_command.sqe_schema SET version = 2")
     with pytest.raises(ConfigurationError, match="somebody has dropped or altered it"):
         store.home("flow")
     store.close()

@@ -114,7 +114,7 @@ class MemoryStore(CheckedStore):
         limits: largest sizes of keys, states and plans, to imitate another store; by default those of Redis.
     """
 
-    views: frozenset[ViewKind] = frozenset({"json", "hash"})
+    views: frozenset[ViewKind] = frozenset({"json", "hash", "table"})
 
     def __init__(
         self, name: str, max_rows: int = 5_000, max_bytes: int = 4_000_000, limits: SizeLimits = _LIMITS
@@ -211,6 +211,8 @@ class MemoryStore(CheckedStore):
             if stored.header != before:
                 return stored.header
             had = len(stored.states)
+            if views is not None and views.clear:
+                stored.views.clear()
             for key, state in rows:
                 if state is None:
                     stored.states.pop(key, None)

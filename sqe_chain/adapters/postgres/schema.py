@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sqe_chain.adapters.postgres.client import PostgresClient
+from sqe_chain.adapters.postgres.view_tables import REGISTERED
 from sqe_chain.errors import ConfigurationError
 
 PLACE: Final = "(CASE WHEN length(key) <= 1000 THEN key ELSE substring(key, 1, 1000) || sha256(key) END)"
@@ -80,7 +81,10 @@ CREATE VIEW {{schema}}.results AS
     JOIN {{schema}}.sqe_states AS s ON s.flow = h.flow AND s.stage = h.stage AND s.part = h.part
     WHERE p.place ->> 'kind' = 'aggregate'"""
 
-MIGRATIONS: Final = (SchemaChange(1, (HOMES, PLANS, HEADERS, STATES, BY_KEY, LOCATIONS, RESULTS)),)
+MIGRATIONS: Final = (
+    SchemaChange(1, (HOMES, PLANS, HEADERS, STATES, BY_KEY, LOCATIONS, RESULTS)),
+    SchemaChange(2, (REGISTERED,)),
+)
 """All migrations, in order."""
 
 SERVER: Final = (

@@ -99,7 +99,7 @@ class SqlStatements:
         )
         same_moment = f"xmin = (SELECT o.xmin FROM {headers} AS o WHERE {_of('o')})"
         there = f"(SELECT count(*) FROM {_each(states, 'places', '1')})"
-        rows = (
+        self._changes_rows = (
             f"put AS (INSERT INTO {states} AS s (flow, stage, part, key, state, shown)"
             " SELECT %(flow)s, %(stage)s, %(part)s, r.key, r.state, r.shown"
             " FROM unnest(%(keys)s::bytea[], %(states)s::bytea[], %(shown)s::text[]) AS r (key, state, shown)"
@@ -110,20 +110,20 @@ class SqlStatements:
             " AND EXISTS (SELECT FROM gate))"
             " SELECT count(*) FROM gate"
         )
-        self.first_header = (
+        self._first_gate = (
             f"WITH gate AS (INSERT INTO {headers} (flow, stage, part, {_HEADER}, states)"
             f" SELECT %(flow)s, %(stage)s, %(part)s, {_given(HEADER_FIELDS, 'after_')},"
             f" %(kept)s - {there} + (SELECT count(*) FROM {states} WHERE {CELL})"
-            f" WHERE NOT EXISTS (SELECT FROM {headers} WHERE {CELL}) ON CONFLICT DO NOTHING RETURNING 1), {rows}"
+            f" WHERE NOT EXISTS (SELECT FROM {headers} WHERE {CELL}) ON CONFLICT DO NOTHING RETURNING 1), "
         )
-        self.next_header = (
+        self._next_gate = (
             f"WITH gate AS (UPDATE {headers} SET {_set(HEADER_FIELDS)},"
             f" states = states + %(kept)s - {there}"
-            f" WHERE {CELL} AND {_equal(HEADER_FIELDS)} AND {same_moment} RETURNING 1), {rows}"
+            f" WHERE {CELL} AND {_equal(HEADER_FIELDS)} AND {same_moment} RETURNING 1), "
         )
-        self.drop_header = (
-            f"WITH gate AS (DELETE FROM {headers} WHERE {CELL} AND {_equal(HEADER_FIELDS)} AND {same_moment} RETURNING 1),"
-            f" gone AS (DELETE FROM {states} WHERE {CELL} AND EXISTS (SELECT FROM gate))"
+        self._drop_gate = f"WITH gate AS (DELETE FROM {headers} WHERE {CELL} AND {_equal(HEADER_FIELDS)} AND {same_moment} RETURNING 1), "
+        self._drop_rows = (
+            f"gone AS (DELETE FROM {states} WHERE {CELL} AND EXISTS (SELECT FROM gate))"
             " SELECT count(*) FROM gate"
         )
         self.scan = (
@@ -142,6 +142,19 @@ class SqlStatements:
         self.drop_locations = (
             f"DELETE FROM {locations} WHERE flow = %(flow)s AND epoch = %(epoch)s AND number = %(number)s"
         )
+
+    def write_header(self, views: str = "", *, first: bool) -> str:
+        """The statement of a write.
+
+        Args:
+            views: what it does with a view that is a table (`view_tables`); empty: nothing.
+            first: there must be no header yet.
+        """
+        return f"{self._first_gate if first else self._next_gate}{views} {self._changes_rows}"
+
+    def drop_header(self, views: str = "") -> str:
+        """The statement that deletes a header with its states; `views` as for `write_header`."""
+        return f"{self._drop_gate}{views} {self._drop_rows}"
 
 
 def _each(states: str, places: str, columns: str) -> str:

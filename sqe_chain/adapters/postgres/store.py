@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from sqe_chain.adapters.postgres import durability, schema
+from sqe_chain.adapters.postgres import durability, schema, view_tables
 from sqe_chain.adapters.postgres.client import PostgresClient, PostgresSettings, Row
 from sqe_chain.adapters.postgres.statements import COUNTED, SqlStatements, cell_values, named
 from sqe_chain.adapters.store_rules import (
@@ -34,7 +34,17 @@ from sqe_chain.adapters.store_rules import (
     with_lost,
 )
 from sqe_chain.errors import Unavailable
-from sqe_chain.ports import Header, Home, Locations, Rows, ViewKind, Views, WithSchema
+from sqe_chain.ports import (
+    Header,
+    Home,
+    Locations,
+    Rows,
+    ViewKind,
+    Views,
+    ViewTable,
+    WithSchema,
+    WithViewTables,
+)
 
 MAX_ROWS: Final = 5_000
 MAX_BYTES: Final = 8_000_000
@@ -52,7 +62,7 @@ _ATTEMPTS: Final = 100
 Record = TypeVar("Record", Home, Header)
 
 
-class PostgresStore(CheckedStore, WithSchema):
+class PostgresStore(CheckedStore, WithSchema, WithViewTables):
     """A `StateStore` in PostgreSQL 12 or later. The object holds only settings and can be pickled.
 
     The tables are documented in docs/stores.md, because other programs may read them.
@@ -63,7 +73,7 @@ class PostgresStore(CheckedStore, WithSchema):
         max_bytes: most bytes of keys and states in one `write`.
     """
 
-    views: frozenset[ViewKind] = frozenset({"json"})
+    views: frozenset[ViewKind] = frozenset({"json", "table"})
 
     def __init__(
         self, settings: PostgresSettings, max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES
@@ -90,6 +100,12 @@ class PostgresStore(CheckedStore, WithSchema):
         # Replicas are the server's own settings.
         del replication
         return schema.migrate(PostgresClient.of_this_process(self.settings))
+
+    def make_view_table(self, flow: str, stage: str, table: ViewTable) -> list[str]:
+        return view_tables.make(self._client, check_name(flow), check_name(stage), table)
+
+    def check_view_table(self, flow: str, stage: str, table: ViewTable) -> None:
+        view_tables.check(self._client, flow, stage, table)
 
     def schema_version(self) -> tuple[int, int]:
         return schema.version(PostgresClient.of_this_process(self.settings)), schema.MIGRATIONS[-1].number
@@ -141,7 +157,13 @@ class PostgresStore(CheckedStore, WithSchema):
     def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
         cell = cell_of(flow, stage, part)
         values = {**named("before_", HEADER_FIELDS, header_values(before)), **cell_values(cell)}
-        return self._replace(self._sql.drop_header, values, before, None, lambda: self._header(cell))
+        tables = [
+            view_tables.clearing(self.settings.schema, table)
+            for table in view_tables.tables_of(self._client, stage)
+        ]
+        return self._replace(
+            self._sql.drop_header(" ".join(tables)), values, before, None, lambda: self._header(cell)
+        )
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
         # One statement, so one moment.
@@ -187,8 +209,9 @@ class PostgresStore(CheckedStore, WithSchema):
     def _write(
         self, cell: Cell, before: Header | None, after: Header, rows: Rows, views: Views | None
     ) -> Header | None:
-        shown = views.shown if views else {}
+        shown, table = (views.shown, views.table) if views else ({}, None)
         kept = [(key, state) for key, state in rows if state is not None]
+        in_table = [(key, shown[key]) for key, _ in kept if key in shown] if table else []
         values = {
             **cell_values(cell),
             **named("after_", HEADER_FIELDS, header_values(after)),
@@ -197,10 +220,16 @@ class PostgresStore(CheckedStore, WithSchema):
             "places": [place_of(key) for key, _ in rows],
             "keys": [key for key, _ in kept],
             "states": [state for _, state in kept],
-            "shown": [shown.get(key) for key, _ in kept],
+            "shown": [None if table else shown.get(key) for key, _ in kept],
             "gone": [place_of(key) for key, state in rows if state is None],
+            "shown_places": [place_of(key) for key, _ in in_table],
+            "shown_rows": f"[{','.join(str(row) for _, row in in_table)}]",
         }
-        text = self._sql.first_header if before is None else self._sql.next_header
+        own = ""
+        if table is not None and views is not None:
+            change = view_tables.clearing if views.clear else view_tables.statements_of
+            own = change(self.settings.schema, table)
+        text = self._sql.write_header(own, first=before is None)
         return self._replace(text, values, before, after, lambda: self._header(cell))
 
     def _replace(

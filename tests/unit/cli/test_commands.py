@@ -73,7 +73,7 @@ TAKEN = {
     "flows list": "store json",
     "flows forget": "NAME kafka kafka-config store topics yes",
     "readers": "TARGET to json kafka kafka-config store start takeover allow-weak-durability log-json",
-    "store init": "URL replication datacenter-replication check",
+    "store init": "URL replication datacenter-replication flow check",
     "tables show": "ADDRESS option json",
     "tables compact": "ADDRESS option json",
     "tables vacuum": "ADDRESS option retain-hours json",

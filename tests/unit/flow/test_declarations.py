@@ -121,7 +121,7 @@ STREAM: dict[str, dict[str, Any]] = {
         "codec": Choice("protobuf"),
         "store": Name("fast"),
         "buckets": Positive(1),
-        "view": Choice("json"),
+        "view": Name("json"),
     },
     "stage": {
         "name": Name("stage"),
@@ -129,7 +129,7 @@ STREAM: dict[str, dict[str, Any]] = {
         "key": one,
         "store": Name("fast"),
         "buckets": Positive(1),
-        "view": Choice("json"),
+        "view": Name("json"),
     },
     "to": {
         "topic": Topic("out"),
@@ -233,7 +233,7 @@ STREAM: dict[str, dict[str, Any]] = {
         "heartbeat": one,
         "guard": Listed(None),
         "store": Name("fast"),
-        "view": Choice("json"),
+        "view": Name("json"),
     },
     "join_table": {
         "name": Name("stage"),
