@@ -20,9 +20,11 @@ import pytest
 from services import audit, simulate
 from services.expected import expected
 from services.reports import reports
+from sqe_chain.adapters import open_store
 from sqe_chain.adapters.kafka import KafkaLog
-from sqe_chain.ext.dev import KafkaServer, RedisServer
+from sqe_chain.ext.dev import KafkaServer, PostgresServer, RedisServer
 from sqe_chain.ext.dev.process import wait_until
+from sqe_chain.ports import WithSchema
 from tests.support.service_processes import KILLED, ROOT, ServiceProcess
 from tests.support.waiting import PATIENCE_S
 
@@ -76,9 +78,31 @@ class Service:
 
 
 @pytest.fixture
-def services(broker: KafkaServer, redis_server: RedisServer, tmp_path: Path) -> Iterator[dict[str, Service]]:
+def broker() -> Iterator[KafkaServer]:
+    """One for each test: both have the same topics."""
+    with KafkaServer(fast_boot=True) as server:
+        yield server
+
+
+@pytest.fixture(params=["redis", "postgres"])
+def store_server(request: pytest.FixtureRequest) -> Iterator[RedisServer | PostgresServer]:
+    """A server for the states, with its tables."""
+    if request.param == "redis":
+        yield request.getfixturevalue("redis_server")
+        return
+    with PostgresServer() as server:
+        store = open_store(server.url)
+        assert isinstance(store, WithSchema)
+        store.make_schema({})
+        yield server
+
+
+@pytest.fixture
+def services(
+    broker: KafkaServer, store_server: RedisServer | PostgresServer, tmp_path: Path
+) -> Iterator[dict[str, Service]]:
     made = {
-        name: Service(name, broker.bootstrap, redis_server.url, tmp_path) for name in ("standard", "totals")
+        name: Service(name, broker.bootstrap, store_server.url, tmp_path) for name in ("standard", "totals")
     }
     yield made
     for service in made.values():
@@ -88,9 +112,9 @@ def services(broker: KafkaServer, redis_server: RedisServer, tmp_path: Path) -> 
 
 @pytest.mark.alone
 def test_services_killed_at_random_are_exact(
-    services: dict[str, Service], broker: KafkaServer, redis_server: RedisServer
+    services: dict[str, Service], broker: KafkaServer, store_server: RedisServer | PostgresServer
 ) -> None:
-    """Kills of both services, of the broker and of Redis at random moments: nothing is missing, nothing doubled."""
+    """Kills of both services, of the broker and of the store's server at random moments: nothing is missing, nothing doubled."""
     draw, kills = random.Random(SEED), Counter[str]()
     log = KafkaLog(broker.bootstrap)
     log.create_topic(simulate.TOPIC, simulate.PARTITIONS)
@@ -100,13 +124,13 @@ def test_services_killed_at_random_are_exact(
     deadline = time.monotonic() + DURATION_S
     with gateways(log) as produced:
         while time.monotonic() < deadline or min(kills[name] for name in services) < KILLS_AT_LEAST:
-            victim = draw.choice(["standard", "standard", "totals", "totals", "totals", "broker", "redis"])
+            victim = draw.choice(["standard", "standard", "totals", "totals", "totals", "broker", "store"])
             if victim in services:
                 service = services[victim]
                 service.kill(draw.random())
                 service.begin(draw.randint(1, 20) if victim == "standard" and not service.kills_itself else 0)
             else:
-                server = broker if victim == "broker" else redis_server
+                server = broker if victim == "broker" else store_server
                 server.kill()
                 server.start()
             kills[victim] += 1
@@ -115,7 +139,7 @@ def test_services_killed_at_random_are_exact(
                 service.kill(0)
                 service.begin()
     finish(services, log)
-    stages = audit.audit({"": redis_server.url}, expected(reports(SEED, produced[0])))
+    stages = audit.audit({"": store_server.url}, expected(reports(SEED, produced[0])))
     assert audit.is_exact(stages), [stage.findings[:5] for stage in stages]
     counted = [line for life in services["totals"].lives for line in life.all("committed")]
     assert sum(line["replays"] for line in counted) > 0

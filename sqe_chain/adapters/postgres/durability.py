@@ -36,39 +36,45 @@ def weaknesses(client: PostgresClient) -> list[str]:
         weak.append(
             f"{client.settings}: {tables}: a crash empties unlogged tables; use ALTER TABLE … SET LOGGED. {_ACCEPT}"
         )
-    return weak
+    return weak + _other_database(client)
 
 
 def remarks(client: PostgresClient) -> list[str]:
     """What is accepted but worth knowing; see `StateStore.remarks`."""
     sentences = []
     ((replicas,),) = client.rows(_REPLICAS)
-    waits = (
-        _setting(client, "synchronous_standby_names") and _setting(client, "synchronous_commit") != "local"
-    )
-    if replicas and not waits:
+    if replicas and not _waits(client):
         sentences.append(
             f"{client.settings}: no write waits for one of the {replicas} replicas, so one that becomes primary may lack acknowledged "
             "writes. Set synchronous_standby_names, or restore only from the primary"
         )
+    return sentences
+
+
+def _other_database(client: PostgresClient) -> list[str]:
+    """Whether this is another database than the one in which the tables were made, or has another history."""
     ((known_system, known_timeline),) = client.rows(
         f"SELECT system_identifier, timeline FROM {client.settings.schema}.sqe_schema WHERE name = 'sqe-chain'"
     )
     ((system, timeline),) = client.rows(SERVER)
     if system != known_system:
-        sentences.append(
-            f"{client.settings}: the tables were made in another database cluster ({known_system}, this is {system}): they were "
-            f"restored from a dump, and may lack acknowledged writes. {_CONFIRM} {client.settings}"
-        )
+        what = f"the tables were made in another database cluster ({known_system}, this is {system}): they were restored from a dump"
     elif timeline != known_timeline:
-        sentences.append(
-            f"{client.settings}: the database is on timeline {timeline}, and was on {known_timeline}: a replica became primary, or a "
-            f"backup was restored, and acknowledged writes may be missing. {_CONFIRM} {client.settings}"
-        )
-    return sentences
+        what = f"the database is on timeline {timeline}, and was on {known_timeline}: a replica became primary, or a backup was restored"
+    else:
+        return []
+    return [f"{client.settings}: {what}. Acknowledged writes may be missing. {_CONFIRM} {client.settings}"]
 
 
-_CONFIRM: Final = "Services stop where they find that. To end this notice: sqe-chain store init"
+def _waits(client: PostgresClient) -> bool:
+    """Whether writes wait for a replica."""
+    standbys, commit = (
+        _setting(client, name) for name in ("synchronous_standby_names", "synchronous_commit")
+    )
+    return bool(standbys) and commit != "local"
+
+
+_CONFIRM: Final = "If it is the right one, accept it: sqe-chain store init"
 
 
 def _setting(client: PostgresClient, name: str) -> str:
