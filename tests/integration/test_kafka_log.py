@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as DriverPartition
 
 from sqe_chain.adapters.kafka import KafkaLog
+from sqe_chain.adapters.kafka._transactions import KafkaTransactionalWriter
 from sqe_chain.errors import (
     ConfigurationError,
     LostOffsets,
@@ -30,7 +31,7 @@ from tests.support.brokers import second_broker
 from tests.support.waiting import PATIENCE_S, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 driver: Any = confluent_kafka.admin
@@ -475,3 +476,35 @@ def test_a_login_with_scram(own: KafkaServer) -> None:
         assert "hush" not in str(caught.value)
     assert time.monotonic() - begun < PATIENCE_S / 3  # else each waits for `timeout_s`
     wrong.close()
+
+
+def test_a_transaction_that_was_ended_by_others_names_what_may_have_ended_it(kafka: str) -> None:
+    """The driver names neither, and it notices when it sends, or not before the commit."""
+    log, topic, name = KafkaLog(kafka), created(kafka), uuid.uuid4().hex
+    for ends in (KafkaTransactionalWriter.flush, KafkaTransactionalWriter.commit):
+        older = KafkaTransactionalWriter(log._settings, name, [topic])
+        older.write(outputs(topic, 1))
+        older.flush()
+        log.transactional_writer(name, [topic]).close()
+        with pytest.raises(Unavailable, match=r"transaction\.timeout\.ms"):
+            _go_on(older, topic, ends)
+        older.close()
+    log.close()
+
+
+def _go_on(
+    writer: KafkaTransactionalWriter, topic: str, ends: Callable[[KafkaTransactionalWriter], None]
+) -> None:
+    writer.write(outputs(topic, 2))
+    ends(writer)
+
+
+def test_the_largest_record_of_a_topic_fits_into_a_transaction(kafka: str) -> None:
+    log, topic = KafkaLog(kafka), created(kafka, max_message_bytes="2000")
+    writer = log.transactional_writer(uuid.uuid4().hex, [topic])
+    writer.write([(topic, 0, None, bytes(2_000 - 97), None, 0)])
+    with pytest.raises(OutputTooLarge):
+        writer.write([(topic, 0, None, bytes(2_000 - 96), None, 0)])
+    writer.commit()
+    writer.close()
+    log.close()

@@ -8,8 +8,8 @@ other the producer is replaced, and the broker refuses what the old one has sent
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from confluent_kafka import KafkaException
@@ -65,7 +65,12 @@ class KafkaTransactionalWriter(KafkaWriter, TransactionalWriter):
         if not self._begun:
             self._ask(self._only.driver.begin_transaction, "Beginning a transaction", wait=False)
             self._begun = True
-        super().write(outputs)
+        with _explaining():
+            super().write(outputs)
+
+    def flush(self) -> None:
+        with _explaining():
+            super().flush()
 
     def commit(self) -> None:
         if not self._begun:
@@ -84,15 +89,11 @@ class KafkaTransactionalWriter(KafkaWriter, TransactionalWriter):
 
     def _ask(self, action: Callable[..., Any], doing: str, *, wait: bool = True) -> None:
         """Call the driver, once: whatever a call without an answer has done, the next writer finds out."""
-        try:
-            action(*([self._settings.flush_s] if wait else []))
-        except KafkaException as error:
-            failed = error_for(error, doing, self._settings)
-            if error.args[0].name() in _ENDED:
-                failed = Unavailable(
-                    f"{failed} A newer writer of the same id is there, or the transaction took longer than transaction.timeout.ms."
-                )
-            raise failed from None
+        with _explaining():
+            try:
+                action(*([self._settings.flush_s] if wait else []))
+            except KafkaException as error:
+                raise error_for(error, doing, self._settings) from None
 
     def _all(self) -> list[Sender]:
         return [self._only]
@@ -102,3 +103,16 @@ class KafkaTransactionalWriter(KafkaWriter, TransactionalWriter):
             self._look_up(topic)
             self._by_topic[topic] = [self._only]
         return self._by_topic[topic]
+
+
+@contextmanager
+def _explaining() -> Iterator[None]:
+    """Name the reasons for which a transaction has ended before its time: the driver names none, and reports it wherever it notices."""
+    try:
+        yield
+    except ChainError as error:
+        if not any(f"({code})" in str(error) for code in _ENDED):
+            raise
+        raise Unavailable(
+            f"{error} A newer writer of the same id is there, or the transaction took longer than transaction.timeout.ms."
+        ) from None
