@@ -438,6 +438,7 @@ def _check(command: Command, page: Path) -> None:
                     "docker",
                     "export",
                     "git",
+                    "helm",
                     "kafka-configs.sh",
                     "kafka-console-producer.sh",
                     "kubectl",
