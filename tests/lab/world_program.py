@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections import Counter
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 
@@ -41,6 +43,7 @@ class WorldProgram:
         parser.add_argument("--jobs", type=int, default=1)
         parser.add_argument("--show", type=int, default=5)
         parser.add_argument("--mutants", nargs="*", choices=self.mutants)
+        parser.add_argument("--json", default="", help="write the counts into this file")
         options = parser.parse_args(arguments)
         if options.mutants is not None:
             return self._judge_mutants(
@@ -62,6 +65,16 @@ class WorldProgram:
         sys.stdout.write(
             f"{options.worlds} worlds from seed {options.seed}, {wrong} wrong, {seconds:.0f} s: {happened_text}\n"
         )
+        if options.json:
+            done = {
+                "tool": self.name,
+                "counts": {"worlds": options.worlds},
+                "violations": wrong,
+                "seed": options.seed,
+                "seconds": round(seconds, 1),
+                "happened": names,
+            }
+            Path(options.json).write_text(json.dumps(done) + "\n")
         return 1 if wrong else 0
 
     def found_in(self, name: str, seeds: Iterable[int]) -> tuple[int, str]:

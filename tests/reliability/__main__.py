@@ -32,6 +32,7 @@ MODULES: Final[Mapping[str, str]] = {
     "traces": "tests.traces",
     "fuzz": "tests.lab.fuzzing",
     "worlds": "tests.lab.event_time_worlds",
+    "corrections": "tests.lab.revision_worlds",
     "mutants": "tests.lab.mutants",
     "transactions": "tests.lab.transactional_kills",
 }

@@ -19,6 +19,7 @@ ROWS: Final = {
     "explorer": _Row("Explorer: interleavings", ("states", "steps")),
     "transactions": _Row("Transactional services killed on a broker", ("killed", "stopped", "events")),
     "pairs": _Row("Explorer: pairs of faults", ("states", "pairs")),
+    "corrections": _Row("Worlds of corrections", ("worlds",)),
     "fuzz": _Row("Fuzzer", ("executions",)),
 }
 """Tools in the order of the page, with what they are called there, and what they count."""
