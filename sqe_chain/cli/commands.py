@@ -29,6 +29,7 @@ COMMANDS = {
     "rewind": "rebuild:rewind",
     "correct": "correct:correct",
     "announce": "rebuild:announce",
+    "shadow": "shadow:app",
     "export": "move:export_states",
     "import": "move:import_states",
     "peek": "peek:peek",

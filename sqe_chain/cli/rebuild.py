@@ -134,7 +134,8 @@ def announce(
 
 def _fold_again(prepared: Prepared, to: To, *, republish: bool = False, resume: bool = False) -> str:
     plan = work_with_heartbeat(
-        prepared, Rebuild(prepared.env, prepared.engine, to, republish, resume, prepared.asked_to_stop)
+        prepared,
+        Rebuild(prepared.env, prepared.engine, to, republish, resume, stopped=prepared.asked_to_stop),
     )
     return f"flow {prepared.env.flow.name!r} is now at plan {plan.number}, folded again; start its service"
 

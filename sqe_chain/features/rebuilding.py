@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeVar
 
+from sqe_chain.errors import ServiceStopped
 from sqe_chain.features.decision import BatchDecision, Taken
 from sqe_chain.features.event_times import EventTime, frontier_after, plain_times, times_from
 from sqe_chain.plans import inputs, same_inputs
@@ -314,6 +315,24 @@ def behind_after(last: Plan, decision: BatchDecision, refold: Refold | None) -> 
         reached=before.reached if decision.silent else None,
         heard=before.heard if heard else None,
     )
+
+
+def check_still_open(env: Environment, last: Plan) -> None:
+    """Check that what a run follows for is still a shadow. Call it after the claim, and before a header is stamped.
+
+    Args:
+        env: the run's.
+        last: the plan that the run would go on from.
+
+    Raises:
+        ServiceStopped: the shadow was ended, or its states are the flow's now.
+    """
+    refold = env.role.refold
+    if refold is not None and refold.follows and Rebuilding.of(last).attempt != refold.number:
+        raise ServiceStopped(
+            f"{env.flow.name}: this shadow was ended, or the flow was switched to it. Expected an open one. Begin another with sqe-chain shadow "
+            "start, if you need it"
+        )
 
 
 def _verify(env: Environment, rest: Unfinished, bounds: Mapping[TopicPartition, Bounds]) -> None:

@@ -285,6 +285,8 @@ def _ends(refold: Refold | None, last: Plan, decision: BatchDecision) -> Offsets
         limits = {tp: behind.published_until.get(tp, 0) for tp in tps}
     if decision.silent:
         limits = {tp: behind.silent_until.get(tp, 0) for tp in tps}
+        if refold is not None and refold.follows:
+            return dict.fromkeys(tps, 1 << 63)  # no partition ends here
         if refold is not None:
             heard = behind.published_until
             limits = {

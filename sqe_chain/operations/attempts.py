@@ -1,6 +1,6 @@
 """Attempts at a rebuild: which exist, which can be resumed, and how their states are deleted.
 
-An attempt is a second flow, ``FLOW.again-EPOCH``. `Rebuilding.attempt` marks its last plan as that of an attempt. It can be
+An attempt is a second flow, ``FLOW.again-EPOCH``, or a shadow, ``FLOW.shadow-NUMBER``. `Rebuilding.attempt` marks its last plan as that of an attempt. It can be
 resumed while its home record names this plan, and the flow does not keep its states there. One step closes an attempt: a
 plan without the mark in its home record. A rebuild takes this step
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 
 from sqe_chain.errors import StoreInconsistent, Superseded
 from sqe_chain.features.rebuilding import Rebuilding
@@ -57,15 +58,29 @@ class Attempts:
     mine: Claim
 
     def known(self) -> Iterator[Attempt]:
-        """All attempts that the metadata store knows, the newest first.
+        """All attempts that the metadata store knows, the newest first, and then shadows.
 
         Raises:
             Superseded: a newer run has claimed the flow.
         """
-        for epoch in range(self.mine.epoch, max(0, self.mine.epoch - LOOK_BACK), -1):
-            attempt = self._find(name_of(self.env.flow, epoch))
+        epochs = range(self.mine.epoch, max(0, self.mine.epoch - LOOK_BACK), -1)
+        for name in (*(name_of(self.env.flow, epoch) for epoch in epochs), *shadow_names(self.env)):
+            attempt = self.find(name)
             if attempt is not None:
                 yield attempt
+
+    def find(self, name: str) -> Attempt | None:
+        """An attempt by its name; None: the metadata store does not know it, or it was deleted.
+
+        Raises:
+            Superseded: a newer run has claimed the flow.
+        """
+        attempt = find_attempt(self.env, name)
+        if attempt is not None:
+            check_claim(
+                self.env, self.mine
+            )  # else it may be one that a newer run has made the flow's states of
+        return attempt
 
     def close(self, names: Collection[str]) -> None:
         """Make sure that none of these attempts can be resumed; the flow's own name is none.
@@ -74,14 +89,14 @@ class Attempts:
             Superseded: a newer run has claimed the flow.
         """
         for name in sorted(names):
-            attempt = self._find(name) if name != self.env.flow.name else None
+            attempt = self.find(name) if name != self.env.flow.name else None
             if attempt is not None and attempt.open:
-                self._close(attempt)
+                self.close_attempt(attempt)
 
     def delete(self, attempt: Attempt) -> None:
         """Close an attempt, delete its states, and forget it."""
         if attempt.open:
-            attempt = self._close(attempt)
+            attempt = self.close_attempt(attempt)
         home, plan = attempt.home, attempt.plan
         # The flow itself may have written there later, with epochs of its own.
         epoch = max(home.epoch, self.mine.epoch)
@@ -89,7 +104,8 @@ class Attempts:
         for stage in self.env.flow.stages:
             if stage.name in plan.layout.stages:
                 self.clear(stage, attempt.name, cells_of(plan.layout, stage), tombstone)
-        self._set_home(attempt.name, home, replace(home, number=-1, plan_id=""), None, plan.number + 1)
+        gone = replace(home, run_id="", number=-1, plan_id="")
+        self._set_home(attempt.name, home, gone, None, plan.number + 1)
 
     def delete_leftovers(self, stored_in: dict[str, str], tombstone: Header) -> None:
         """Delete what is stored under the flow's own name, which it leaves with its first rebuild.
@@ -102,19 +118,13 @@ class Attempts:
                 continue
             store, first = self.env.ports.store(stage), 0
             # Ends at the first block of cells without a header: older layouts may have had more cells than today's.
-            while self._headers(name, stage, range(first, first + _CELLS)):
+            while _has_headers(self.env, name, stage, range(first, first + _CELLS)):
                 for cell in range(first, first + _CELLS):
                     # Repeated as one: a scan is many calls.
                     look = partial(_has_rows, store, name, stage, cell)
                     if self.env.retry.call("look for old states", look):
                         self.clear(stage, name, range(cell, cell + 1), tombstone)
                 first += _CELLS
-
-    def is_free(self, name: str) -> bool:
-        """Whether no store holds anything under this name; also where the metadata store has lost its record."""
-        home, _ = self.env.home.home(name)
-        stages = self.env.flow.stages
-        return home is None and not any(self._headers(name, stage, range(_CELLS)) for stage in stages)
 
     def clear(self, stage: StageNode, flow: str, cells: range, tombstone: Header) -> None:
         """Delete states of a stage, stored under a flow's name, that are no longer needed. First each cell gets the tombstone as its header."""
@@ -124,16 +134,16 @@ class Attempts:
 
     # ------------------------------------------------------------------ small parts
 
-    def _find(self, name: str) -> Attempt | None:
-        home, _ = self.env.home.home(name)
-        plan = None if home is None else read_plan(self.env.home, name, home.number)
-        if home is None or plan is None:
-            return None
-        check_claim(self.env, self.mine)  # else it may be one that a newer run has made the flow's states of
-        return Attempt(name, home, plan)
+    def close_attempt(self, attempt: Attempt, run_id: str = "") -> Attempt:
+        """In one step, fence off every run that works on an open attempt, and take the mark away.
 
-    def _close(self, attempt: Attempt) -> Attempt:
-        """In one step, fence off every run that works on the attempt, and take the mark away."""
+        Args:
+            attempt: as it was read.
+            run_id: who holds the attempt's own claim from then on; by default nobody.
+
+        Raises:
+            Superseded: another run works on it since it was read.
+        """
         home, last = attempt.home, attempt.plan
         ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
         plan = replace(
@@ -145,7 +155,7 @@ class Attempts:
             exclusions=(),
         )
         plan = plan.with_sections(replace(Rebuilding.of(last), attempt=-1)).with_id()
-        after = Home(home.epoch + 1, "", "", plan.number, plan.plan_id)
+        after = Home(home.epoch + 1, run_id, "", plan.number, plan.plan_id)
         self._set_home(attempt.name, home, after, plan.stored(), plan.number)
         return Attempt(attempt.name, after, plan)
 
@@ -153,9 +163,6 @@ class Attempts:
         stored = self.env.home.set_home(name, before, after, plan, drop_below)
         if stored != after:
             raise Superseded(f"{name}: another run works there: {stored}. Nothing was changed")
-
-    def _headers(self, flow: str, stage: StageNode, cells: range) -> bool:
-        return any(self.env.store(stage).headers(flow, stage.name, cells))
 
     def _clear_cell(self, stage: StageNode, flow: str, number: int, tombstone: Header) -> None:
         """Give a cell the tombstone, and delete all of its rows."""
@@ -188,6 +195,34 @@ class Attempts:
 
 def _has_rows(store: StateStore, flow: str, stage: StageNode, cell: int) -> bool:
     return any(store.scan(flow, stage.name, cell))
+
+
+def find_attempt(env: Environment, name: str) -> Attempt | None:
+    """An attempt by its name, also without a claim; None: the metadata store does not know it, or it was deleted."""
+    home, _ = env.home.home(name)
+    plan = None if home is None else read_plan(env.home, name, home.number)
+    return None if home is None or plan is None else Attempt(name, home, plan)
+
+
+def shadow_names(env: Environment) -> Iterator[str]:
+    """The names of all shadows of a flow, also of those that were deleted: `operations/shadow.py`."""
+    for number in count(1):  # ends at the first name that was never taken
+        name = f"{env.flow.name}.shadow-{number}"
+        home, _ = env.home.home(name)
+        if home is None:
+            return
+        yield name
+
+
+def is_free(env: Environment, name: str) -> bool:
+    """Whether no store holds anything under this name; also where the metadata store has lost its record."""
+    home, _ = env.home.home(name)
+    stages = env.flow.stages
+    return home is None and not any(_has_headers(env, name, stage, range(_CELLS)) for stage in stages)
+
+
+def _has_headers(env: Environment, flow: str, stage: StageNode, cells: range) -> bool:
+    return any(env.store(stage).headers(flow, stage.name, cells))
 
 
 def name_of(flow: CompiledFlow, epoch: int) -> str:

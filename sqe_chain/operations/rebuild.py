@@ -30,22 +30,33 @@ from sqe_chain.features.events import Rebuilt
 from sqe_chain.features.file_inputs import check_no_files
 from sqe_chain.features.lanes import MOVED, Lanes, check_may_move
 from sqe_chain.features.locations import locations_of, repair_locations, write_locations
+from sqe_chain.features.parking import Parking
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.features.sinks import check_no_sinks
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.operations.attempts import Attempts, cells_of, name_of
+from sqe_chain.operations.attempts import Attempts, cells_of, is_free, name_of
+from sqe_chain.operations.comparing import Generations, differences
 from sqe_chain.operations.progress import FlowProgress, find_progress, recreated_since
+from sqe_chain.operations.shadow import (
+    check_follows,
+    check_may_follow,
+    check_may_have_shadow,
+    must_find,
+    second_environment,
+)
 from sqe_chain.operations.skipped_again import find_skipped
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Engine, Environment, Refold
 from sqe_chain.plans.events import CLAIM, RECOVER, SEAL
 from sqe_chain.plans.failed_logs import failed_logs
 from sqe_chain.plans.finding_revisions import find_revisions
+from sqe_chain.plans.first_stage import Begun
 from sqe_chain.plans.layout import moved_outputs
 from sqe_chain.plans.own_revisions import declared_revision
 from sqe_chain.plans.plan import Plan, encoded_sections
+from sqe_chain.plans.planning import layout_plan
 from sqe_chain.plans.revisions import Revisions
-from sqe_chain.plans.stored_plans import read_last_plan
+from sqe_chain.plans.stored_plans import plan_of_a_run, read_last_plan, read_plan
 from sqe_chain.ports import Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol.claim import beat, check_has_run, check_not_superseded, check_stores, claim, release
 from sqe_chain.protocol.finish import commit_plan
@@ -54,11 +65,15 @@ from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.task.states import Claim
 
 Offsets = Mapping[TopicPartition, int]
+Folded = tuple[Refold, Rebuilding, Closes, Lanes, Revisions]
+"""What an attempt folds, and of its sections those by which it differs from another one."""
+_GIVEN = frozenset(section.name for section in (Rebuilding, Closes, Parking, Lanes, Begun, Revisions))
+"""Sections that an attempt has from its beginning."""
 
 
 @dataclass(slots=True)
 class Rebuild:
-    """Rebuilds a flow, or rewinds it.
+    """Rebuilds a flow, rewinds it, or puts the states of its shadow in the place of its own.
 
     Args:
         env: the flow and its ports; its engine is not used.
@@ -67,6 +82,8 @@ class Rebuild:
             timestamps. Partitions that are not named, and by default all of them, end where the flow was.
         republish: publish again what comes after `to`.
         resume: continue an interrupted attempt; the code must not have changed since.
+        shadow: continue the flow's shadow. States that differ then are refused, unless that is accepted.
+        accept_differences: with `shadow`.
         stopped: whether to end before everything is folded.
     """
 
@@ -75,6 +92,8 @@ class Rebuild:
     to: Offsets | int | None = None
     republish: bool = False
     resume: bool = False
+    shadow: bool = False
+    accept_differences: bool = False
     stopped: Callable[[], bool] = lambda: False
     claimed: Claim | None = None
 
@@ -117,23 +136,17 @@ class Rebuild:
             if progress.layout is None:  # plans are lost, which knew under which revision it publishes
                 own = Revisions(own=recorded_revision(env))
                 progress = replace(progress, revisions=own)
-            spec, rebuilding, closes, lanes, revisions = self._spec(progress, infos)
+            folded = self._spec(progress, infos)
             if progress.layout is not None:
                 repair_locations(env, progress.layout, mine.epoch, progress.number)
-            current = set(progress.layout.stored_in().values()) if progress.layout else set[str]()
-            attempts = Attempts(env, mine)
-            attempts.close(current)  # otherwise they could be resumed once the flow has left them
-            if self.resume:
-                name = self._to_resume(attempts, current, rebuilding, closes, lanes, revisions)
-            else:
-                # Without a layout it is not known whether the states there are the flow's own.
-                if progress.layout is not None:
-                    self._delete(attempts, current)
-                mine, home = self._with_free_name(attempts, mine, home)
-                name = name_of(env.flow, mine.epoch)
+            name, spec, home = self._attempt(progress, folded, home)
+            mine = self._mine
             second = self._second_environment(name, spec)
             self._fold(second, spec)
             plan = self._last_plan(second, spec, infos)
+            if self.shadow:
+                self._check_equal(home, plan, name)
+                Attempts(env, mine).close({name})  # nobody follows for it from here on
             self._cut_over(home, mine, plan)
             # Before anything is deleted: readers who are led to the old states find all of them.
             # A resumed attempt may have been begun by other code, without a view that is a table.
@@ -151,15 +164,34 @@ class Rebuild:
             release(env, self.claimed)
         return plan
 
+    @property
+    def _mine(self) -> Claim:
+        if self.claimed is None:
+            raise AssertionError("run() claims the flow first")
+        return self.claimed
+
     def beat(self) -> bool:
         """Move the heartbeat on. False: a newer run owns the flow. Does not wait for a store that is away."""
         return beat(self.env, self.claimed)
 
     # ------------------------------------------------------------------ what to fold
 
-    def _spec(
-        self, progress: FlowProgress, infos: Mapping[str, TopicInfo]
-    ) -> tuple[Refold, Rebuilding, Closes, Lanes, Revisions]:
+    def _attempt(self, progress: FlowProgress, folded: Folded, home: Home) -> tuple[str, Refold, Home]:
+        """The name of the attempt, what it folds, and the home record, which has another epoch if it needed one for that name."""
+        attempts, spec = Attempts(self.env, self._mine), folded[0]
+        current = set(progress.layout.stored_in().values()) if progress.layout else set[str]()
+        attempts.close(current)  # otherwise they could be resumed once the flow has left them
+        if self.shadow:
+            return *self._to_switch(progress, spec), home
+        if self.resume:
+            return self._to_resume(attempts, current, *folded[1:]), spec, home
+        # Without a layout it is not known whether the states there are the flow's own.
+        if progress.layout is not None:
+            self._delete(attempts, current)
+        home = self._with_free_name(home)
+        return name_of(self.env.flow, home.epoch), spec, home
+
+    def _spec(self, progress: FlowProgress, infos: Mapping[str, TopicInfo]) -> Folded:
         flow = self.env.flow
         self._check_recreated(progress.recreated)
         tps = inputs.partitions_of(infos[topic] for topic in flow.input_topics)
@@ -227,7 +259,7 @@ class Rebuild:
         starts: Mapping[TopicPartition, int],
         until: Offsets,
         closes: Closes,
-    ) -> tuple[Refold, Rebuilding, Closes, Lanes, Revisions]:
+    ) -> Folded:
         """What to fold if other inputs count than before: nobody has anything of what is made of them.
 
         So nothing is passed over in silence, and how far event time had come does not matter.
@@ -379,11 +411,48 @@ class Rebuild:
     # ------------------------------------------------------------------ the second flow
 
     def _second_environment(self, name: str, spec: Refold) -> Environment:
+        second = second_environment(self.env, self.engine, name, spec)
+        second.settings = second.settings.asking(takeover=True, accept_rollback=False)
+        return second
+
+    def _to_switch(self, progress: FlowProgress, spec: Refold) -> tuple[str, Refold]:
+        """The name of the flow's shadow, and what it still has to fold."""
         env = self.env
-        flow = env.flow.renamed(name)
-        role = replace(env.role, refold=spec)
-        settings = env.settings.asking(takeover=True, accept_rollback=False)
-        return replace(env, flow=flow, engine=self.engine(flow), settings=settings, role=role)
+        check_may_have_shadow(env.flow)
+        live = plan_of_a_run(env.home, env.flow.name)
+        check_may_follow(env.flow, live)
+        shadow = must_find(env, live)
+        check_follows(shadow.name, shadow.plan, live)
+        if progress.layout is None or progress.unfinished is not None:
+            raise ConfigurationError(
+                f"flow {env.flow.name!r}: its last batch is unfinished. Expected a service that has ended after one. Start the service with the "
+                "code of before, and stop it by SIGTERM; then repeat this"
+            )
+        number = Rebuilding.of(shadow.plan).attempt
+        if number <= progress.number:
+            raise ConfigurationError(
+                f"{shadow.name} begins with plan {number}, and the flow is at plan {progress.number}. Expected a shadow that the flow has not "
+                "overtaken. End it with sqe-chain shadow end, and begin another"
+            )
+        return shadow.name, replace(spec, number=number)
+
+    def _check_equal(self, home: Home, plan: Plan, name: str) -> None:
+        """Compare the flow's states with those that would take their place.
+
+        Raises:
+            ConfigurationError: they differ, and that is not accepted.
+        """
+        env = self.env
+        live = read_plan(env.home, env.flow.name, home.number)
+        if live is None:
+            raise StoreInconsistent(f"the metadata store has no plan {home.number} of flow {env.flow.name!r}")
+        texts = [*differences(Generations(env, live, plan, name).compare())]
+        if texts and not self.accept_differences:
+            raise ConfigurationError(
+                f"flow {env.flow.name!r}: the shadow's states differ. {'. '.join(texts)}. Expected equal ones, since readers have what was "
+                "published of the states of before. See sqe-chain shadow report; to switch nevertheless, add --accept-differences"
+            )
+        env.say(f"accepted: {line}" for line in texts)
 
     def _to_resume(
         self,
@@ -433,21 +502,22 @@ class Rebuild:
             attempts.delete(attempt)
         return {attempt.name for attempt in obsolete}
 
-    def _with_free_name(self, attempts: Attempts, mine: Claim, home: Home) -> tuple[Claim, Home]:
-        """The claim, with the first epoch that gives a free name for an attempt.
+    def _with_free_name(self, home: Home) -> Home:
+        """The home record, with the first epoch of a claim that gives a free name for an attempt.
 
         A metadata store that was emptied gives out epochs again, while other stores still hold states under their names.
         """
-        env, epoch = self.env, mine.epoch
+        env, mine = self.env, self._mine
+        epoch = mine.epoch
         # Ends beyond the last epoch that any store has a name from.
-        while not attempts.is_free(name_of(env.flow, epoch)):
+        while not is_free(env, name_of(env.flow, epoch)):
             epoch += 1
         if epoch == mine.epoch:
-            return mine, home
+            return home
         after = replace(home, epoch=epoch)
         self._set_home(home, after)
         self.claimed = replace(mine, epoch=epoch)
-        return self.claimed, after
+        return after
 
     def _fold(self, second: Environment, spec: Refold) -> None:
         service = StagedService(second)
@@ -456,18 +526,38 @@ class Rebuild:
         for tp, planned in ends.items():
             if planned.stop > spec.until.get(tp, 0):
                 raise ConfigurationError(
-                    f"{tp[0]}[{tp[1]}]: the interrupted attempt is at {planned.stop}. Expected at most {spec.until.get(tp, 0)}. "
-                    "Start without --resume"
+                    f"{tp[0]}[{tp[1]}]: {second.flow.name} is at {planned.stop}. Expected at most {spec.until.get(tp, 0)}. "
+                    + ("End the shadow, and begin another" if self.shadow else "Start without --resume")
                 )
         try:
             while service.batch().worked:
                 if self.stopped():
                     raise ServiceStopped(
                         f"flow {self.env.flow.name!r}: asked to stop before everything was folded. Nothing has changed. "
-                        "--resume continues from here"
+                        + ("Repeat this" if self.shadow else "--resume continues from here")
                     )
+            if self.shadow:
+                self._seal_sections(service, spec)
         finally:
             service.leave()
+
+    def _seal_sections(self, service: StagedService, spec: Refold) -> None:
+        """Give a shadow what an attempt that begins now has from its first plan on: how the flow goes on from the cut-over."""
+        env, owned = service.env, service.owned
+        last = owned.last
+        plan = layout_plan(
+            last,
+            last.ranges,
+            owned.claim,
+            env.clock.now_ms(),
+            last.layout,
+            inputs.describe(env.flow, env.log),
+            {},
+        )
+        kept = {name: text for name, text in plan.sections.items() if name not in _GIVEN}
+        given = replace(plan, sections={**kept, **spec.sections})
+        rebuilding = replace(Rebuilding.of(given), attempt=spec.number)
+        owned.apply_empty(given.with_sections(rebuilding).with_id(last))
 
     def _last_plan(self, second: Environment, spec: Refold, infos: Mapping[str, TopicInfo]) -> Plan:
         plan = read_last_plan(second.home, second.flow.name)

@@ -132,6 +132,7 @@ class Refold:
         until: offset of each partition at which it ends.
         sections: what features keep in its birth plan; see `Plan.sections`.
         outputs: see `Layout.outputs`: those of the flow so far, whose names are permanent.
+        follows: more comes after `until`: the flow goes on, and this run behind it.
     """
 
     number: int
@@ -139,6 +140,7 @@ class Refold:
     until: Mapping[TopicPartition, int]
     sections: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from sqe_chain.features.locations import locate_states
 from sqe_chain.features.overwriting import Overwriting
 from sqe_chain.features.parking import ReleaseRequest, check_policy
 from sqe_chain.features.readers import notice_unread
+from sqe_chain.features.rebuilding import check_still_open
 from sqe_chain.features.sinks import claim_sinks
 from sqe_chain.features.view_tables import hide_tables
 from sqe_chain.features.waiting import IdleWriters
@@ -137,6 +138,7 @@ class StagedService(FlowRun):
                 env.say(weak)
                 plans.write(first_plan(env, mine, infos))
             self._owned = owned = OwnedFlow(env, mine, plans, plans.read_last(), transactions=transactions)
+            check_still_open(env, owned.last)
             # Again: until it was claimed, another run may have read what is there only since it was described.
             infos = inputs.describe(env.flow, env.log)
             check_layout(env.flow, owned.last.layout, env.settings.once.drop_stages)

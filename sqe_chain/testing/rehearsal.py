@@ -22,8 +22,10 @@ from sqe_chain.features.file_inputs import check_no_files
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.announcement import Announcement
+from sqe_chain.operations.comparing import ComparedStage
 from sqe_chain.operations.moving import export_states, import_states
 from sqe_chain.operations.rebuild import Rebuild
+from sqe_chain.operations.shadow import Shadow, compare, end_shadow
 from sqe_chain.plans.environment import Environment, Ports
 from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Headers, Log, StateStore, TopicPartition
@@ -334,6 +336,37 @@ class Rehearsal(Arming, Results):
         env = self._environment(None)
         Rebuild(env, partial(self._engine, env.ports), to, republish, resume).run()
 
+    def shadow(self, flow: Flow | CompiledFlow) -> Shadow:
+        """A run of new code beside the flow: call its `start`, then its `batch` until that is False. It leaves the present run alone.
+
+        Args:
+            flow: the new code, under the flow's name.
+        """
+        env = self._environment(None, flow.compile())
+        return Shadow(env, partial(self._engine, env.ports))
+
+    def compared(self, flow: Flow | CompiledFlow) -> list[ComparedStage]:
+        """Compare the flow's states with those of its shadow, as the new code declares them."""
+        return compare(self._environment(None, flow.compile()))
+
+    def switch(self, flow: Flow | CompiledFlow, *, accept_differences: bool = False) -> None:
+        """Put the shadow's states in the place of the flow's, and go on with the new code. Ends the present run.
+
+        Args:
+            flow: the new code.
+            accept_differences: switch also where states differ.
+        """
+        self.service = None
+        env = self._environment(None, flow.compile())
+        Rebuild(
+            env, partial(self._engine, env.ports), shadow=True, accept_differences=accept_differences
+        ).run()
+        self.flow = flow.compile()
+
+    def end_shadow(self, flow: Flow | CompiledFlow) -> None:
+        """End the flow's shadow, and delete its states."""
+        end_shadow(self._environment(None, flow.compile()))
+
     def announce(self, *stages: str) -> AnnouncementResult:
         """Publish the newest state of each key of these stages, by default of all, again. Ends the present run."""
         self.service = None
@@ -348,15 +381,16 @@ class Rehearsal(Arming, Results):
         """Import the lines of an export into the stores, which must not hold the flow yet."""
         import_states(self._environment(None), lines)
 
-    def _environment(self, settings: Settings | None) -> Environment:
-        """The environment of a new run, with injected faults."""
+    def _environment(self, settings: Settings | None, flow: CompiledFlow | None = None) -> Environment:
+        """The environment of a new run, with injected faults; of other code, if that is given."""
         run, script = next(self._runs), self.script
         stores = {name: faulty_store(store, script) for name, store in self.stores.items()}
         ports = Ports(faulty_log(self._log(), script), stores, partial(faulty_sink, scheduler=script))
+        running = flow or self.flow
         return Environment(
-            self.flow,
+            running,
             ports,
-            self._engine(ports, self.flow),
+            self._engine(ports, running),
             script,
             self.clock,
             lambda: f"run-{run}-{next(self._runs)}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
-from sqe_chain.errors import ConfigurationError, ReadersOverlap, Superseded
+from sqe_chain.errors import ConfigurationError, ReadersOverlap, ServiceStopped, Superseded
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
 from sqe_chain.operations.failed import FailedSelection
@@ -26,7 +27,7 @@ from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.testing import Crash, Rehearsal
 from sqe_chain.testing.faults import FaultScript, Port
 from sqe_chain.testing.faulty_ports import faulty_log
-from tests.support import forgotten, released_letters, republished_states
+from tests.support import forgotten, released_letters, republished_states, shadows
 from tests.support.file_flows import expected, published_once, rows_flow, some_files, totals_flow, write
 from tests.support.file_flows import rows_of as rows_of_file
 from tests.support.forgotten import Neighbours
@@ -96,6 +97,58 @@ def rebuild_that_is_stamped(point: Point, _: Path) -> None:
     assert not any(list(store.scan("notes", *cell)) for cell in cells)
     pipeline.feed(AFTER)
     pipeline.check()
+
+
+@PAUSED.enter("switch to a shadow", 60, by=["service", "switch", "follower", "rebuild"])
+def switch_to_a_shadow(point: Point, _: Path, by: str) -> None:
+    """It is overtaken by the service with the code of before, by another switch, by a rebuild; or somebody follows again."""
+    pipeline, flow = shadows.running(), shadows.flow_of()
+    shadows.follow(pipeline, flow)
+    pipeline.feed(AFTER[:1])
+    other = pipeline.same(flow)
+
+    def meanwhile() -> None:
+        if by == "service":
+            other.feed(AFTER[1:2])
+        elif by == "switch":
+            shadows.switch_after_a_crash(other, flow)
+        elif by == "rebuild":
+            rebuild_after_a_crash(other.found, resume=False)
+        else:
+            with suppress(ServiceStopped, Superseded):
+                shadows.follow(other, flow)
+
+    with point.paused(pipeline.found, meanwhile, (Superseded, ConfigurationError)):
+        pipeline.found.switch(flow)
+    words = list(other.words)
+    pipeline = pipeline.same(flow)
+    pipeline.words = words
+    pipeline.found.run_until_caught_up()
+    pipeline.check()
+    pipeline.feed(AFTER[2:])
+    pipeline.check()
+
+
+@PAUSED.enter("shadow that follows", 60, then=["feed", "switch", "rebuild"])
+def follow_the_flow(point: Point, _: Path, then: str) -> None:
+    """It hung, and wakes when the flow has gone on, was switched to this very shadow, or was rebuilt."""
+    pipeline, flow = shadows.running(), shadows.flow_of()
+    other = pipeline.same(flow)
+
+    def meanwhile() -> None:
+        other.feed(AFTER[:1])
+        if then == "switch":
+            shadows.follow(other, flow)
+            other.found.switch(flow)
+        elif then == "rebuild":
+            rebuild_after_a_crash(other.found, resume=False)
+        other.feed(AFTER[1:2])
+
+    with point.paused(pipeline.found, meanwhile, (ServiceStopped,)):
+        shadows.follow(pipeline, flow)
+    other.check()
+    other.feed(AFTER[2:])
+    other.check()
 
 
 @PAUSED.enter("an import that is overtaken", 40)

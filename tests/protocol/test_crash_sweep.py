@@ -30,7 +30,7 @@ from sqe_chain.operations.forget import known_flow
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import FaultScript
 from sqe_chain.testing.faulty_ports import faulty_log
-from tests.support import located, released_letters, republished_states, windows_of_windows
+from tests.support import located, released_letters, republished_states, shadows, windows_of_windows
 from tests.support.changed_flows import CHANGES, declared, feed_words, rehearsal_of, two_stages
 from tests.support.environments import environment_of
 from tests.support.file_flows import expected, published_once, rows_flow, some_files, totals_flow
@@ -123,6 +123,38 @@ def rebuild_that_readers_follow(point: Point, _: Path, how: str) -> None:
     if point.reached:
         rebuild_after_a_crash(other, resume=how == "resumed")
     assert deployment.read() == deployment.read("other") == located.NEW
+
+
+@KILLED.enter("shadow that follows", 15)
+def follow_the_flow(point: Point, _: Path) -> None:
+    """Another process goes on with it, or it is left alone."""
+    pipeline = shadows.running()
+    with point.killed(pipeline.found):
+        shadows.follow(pipeline, shadows.flow_of())
+    pipeline.check()
+    pipeline.feed(AFTER[:1])
+    shadows.follow(pipeline, shadows.flow_of())
+    assert all(one.same for one in pipeline.found.compared(shadows.flow_of()))
+    pipeline.found.switch(shadows.flow_of())
+    pipeline.feed(AFTER[1:])
+    pipeline.check()
+
+
+@KILLED.enter("switch to a shadow", 25, how=["again", "started"], state_partitions=[2, 3])
+def switch_to_a_shadow(point: Point, _: Path, how: str, state_partitions: int) -> None:
+    """It is repeated; or the service is started with the code whose states are the flow's."""
+    pipeline, flow = shadows.running(), shadows.flow_of(state_partitions)
+    shadows.follow(pipeline, flow)
+    pipeline.feed(AFTER[:1])
+    with point.killed(pipeline.found):
+        pipeline.found.switch(flow)
+    if how == "again":
+        pipeline = shadows.switch_after_a_crash(pipeline, flow)
+    elif shadows.has_switched(pipeline):
+        pipeline = pipeline.same(flow)
+    pipeline.check()
+    pipeline.feed(AFTER[1:])
+    pipeline.check()
 
 
 @KILLED.enter("rebuild of a batch that is published in part", 20)

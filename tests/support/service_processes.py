@@ -157,6 +157,11 @@ class Deployment:
 
     def start(self, flow: str, *more: str, signal_at: str = "", engine: str = "inprocess") -> ServiceProcess:
         """Start a flow; with `signal_at`, ``event,...:SIGNAL``, it sends itself that signal after these events."""
+        arguments = ("--engine", engine, "--interval", "100ms", *more)
+        return self.command(flow, "run", *arguments, signal_at=signal_at)
+
+    def command(self, flow: str, name: str, *more: str, signal_at: str = "") -> ServiceProcess:
+        """Start a command about a flow, whose name may be of two words; for `signal_at` see `start`."""
         environment = {
             "PYTHONPATH": str(ROOT),
             "CHAOS_PREFIX": self.name,
@@ -166,8 +171,8 @@ class Deployment:
         }
         if signal_at:
             environment["CHAOS_SIGNAL"] = signal_at
-        where = ("--kafka", self.kafka, "--store", self.store, "--engine", engine, "--log-json")
-        arguments = ("run", f"{self._module}:{flow}", *where, "--interval", "100ms", *more)
+        where = ("--kafka", self.kafka, "--store", self.store, "--log-json")
+        arguments = (*name.split(), f"{self._module}:{flow}", *where, *more)
         log = self.directory / f"{len(self.runs):02}-{flow}-{uuid4().hex[:6]}.log"
         self.runs.append(ServiceProcess(arguments, log, environment))
         return self.runs[-1]

@@ -59,6 +59,10 @@ TAKEN = {
     "correct": "TARGET from dry-run kafka kafka-config store takeover allow-weak-durability log-json json",
     "rewind": "TARGET accept-lost-dead-letters to kafka kafka-config store engine workers master spark-conf republish resume takeover allow-weak-durability max-excluded log-json",
     "announce": "TARGET stage kafka kafka-config store takeover allow-weak-durability log-json",
+    "shadow start": "TARGET kafka kafka-config store engine workers master spark-conf takeover allow-weak-durability log-json",
+    "shadow report": "TARGET kafka kafka-config store takeover allow-weak-durability log-json json",
+    "shadow switch": "TARGET accept-differences kafka kafka-config store engine workers master spark-conf takeover allow-weak-durability log-json",
+    "shadow end": "TARGET kafka kafka-config store takeover allow-weak-durability log-json",
     "export": "TARGET FILE kafka kafka-config store takeover log-json",
     "import": "TARGET FILE kafka kafka-config store allow-weak-durability log-json",
     "peek": "TOPIC kafka kafka-config json limit from partition types",
@@ -105,7 +109,7 @@ def test_one_person_can_hold_the_command() -> None:
         for one in command.params
         if one.param_type_name == "option" and not one.hidden
     ]
-    assert len(commands) <= 29
+    assert len(commands) <= 33
     assert len(own) + len(SHARED) <= 120
 
 

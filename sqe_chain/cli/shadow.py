@@ -1,0 +1,128 @@
+"""`sqe-chain shadow`: runs new code beside a flow, compares its states with the flow's, and puts it in the flow's place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from json import dumps
+from typing import Annotated
+
+import typer
+
+from sqe_chain.cli.console import ERR, print_json, print_table
+from sqe_chain.cli.listening import prepare_command, work_with_heartbeat
+from sqe_chain.cli.loading import load_flow
+from sqe_chain.cli.option_table import Option
+from sqe_chain.cli.options import (
+    EngineOptions,
+    FlowArgument,
+    JsonOption,
+    OperationOptions,
+    command,
+    settings_in,
+)
+from sqe_chain.operations.comparing import ComparedStage
+from sqe_chain.operations.rebuild import Rebuild
+from sqe_chain.operations.shadow import Shadow, check_may_have_shadow, compare, end_shadow
+
+app = typer.Typer(
+    no_args_is_help=True, help="New code beside a flow: it follows, is compared, and may take its place."
+)
+
+
+@app.command("start")
+@command
+def start(target: FlowArgument, *, operation: OperationOptions, engine: EngineOptions) -> None:
+    """Run new code beside a flow, until stopped: it folds the same inputs into states of its own, and publishes nothing.
+
+    Give the new code under the flow's name. It begins where the flow once began, then stays right behind the flow. Stop it whenever you
+    like: started again, it goes on. The flow's service is not disturbed.
+    """
+    flow = load_flow(target)
+    check_may_have_shadow(flow)
+    with prepare_command(flow, settings_in(operation), operation, engine.choice()) as prepared:
+        name = work_with_heartbeat(
+            prepared, Shadow(prepared.env, prepared.engine, stopped=prepared.asked_to_stop)
+        )
+    ERR.print(f"{name} was stopped; sqe-chain shadow start goes on with it")
+
+
+@app.command("report")
+@command
+def report(target: FlowArgument, *, operation: OperationOptions, json: JsonOption = False) -> None:
+    """Compare the states of a flow with those of its shadow. Ends with status 1 if any differ, or could not be compared.
+
+    It compares only where both have counted the same. A state partition that goes on while it is read is not compared: try again, or stop the
+    service for a moment.
+    """
+    flow = load_flow(target)
+    with prepare_command(flow, settings_in(operation), operation) as prepared:
+        compared = compare(prepared.env)
+    if json:
+        for stage in compared:
+            print_json(asdict(stage))
+    else:
+        _show(compared)
+    if not all(stage.same for stage in compared):
+        raise typer.Exit(1)
+
+
+def _show(compared: Sequence[ComparedStage]) -> None:
+    print_table(
+        ("stage", "equal", "different", "missing", "added", "state partitions not compared"),
+        [
+            (result.stage, "new", "", "", "", "")
+            if result.new
+            else (result.stage, result.equal, result.different, result.missing, result.added, result.moved)
+            for result in compared
+        ],
+    )
+    print_table(("stage", "key", "flow", "new code"), _examples(compared))
+
+
+def _examples(compared: Sequence[ComparedStage]) -> Iterator[tuple[str, str, str, str]]:
+    for result in compared:
+        for key, old, new in result.examples:
+            texts = ("none" if state is None else dumps(state, ensure_ascii=False) for state in (old, new))
+            yield result.stage, key, *texts  # type: ignore[misc]
+
+
+@app.command("switch")
+@command
+def switch(
+    target: FlowArgument,
+    *,
+    operation: OperationOptions,
+    engine: EngineOptions,
+    accept_differences: Annotated[
+        bool, Option("Switch also if states differ: readers keep what was published of the old ones.")
+    ] = False,
+) -> None:
+    """Put the shadow's states in the place of the flow's. Stop the flow's service first; the command waits for it.
+
+    It folds what the flow has counted last, compares all states, and cuts over in one step. If anything differs, nothing changes. Then start
+    the service with the new code. You may kill it and run it again.
+    """
+    flow = load_flow(target)
+    with prepare_command(flow, settings_in(operation), operation, engine.choice()) as prepared:
+        work = Rebuild(
+            prepared.env,
+            prepared.engine,
+            shadow=True,
+            accept_differences=accept_differences,
+            stopped=prepared.asked_to_stop,
+        )
+        plan = work_with_heartbeat(prepared, work)
+    ERR.print(
+        f"flow {flow.name!r} has the states of the new code, and is at plan {plan.number}; start its service with that code"
+    )
+
+
+@app.command("end")
+@command
+def end(target: FlowArgument, *, operation: OperationOptions) -> None:
+    """End a shadow that is not needed any more, and delete its states. The flow is not touched."""
+    flow = load_flow(target)
+    with prepare_command(flow, settings_in(operation), operation) as prepared:
+        name = end_shadow(prepared.env)
+    ERR.print(f"{name} was ended, and its states are deleted")

@@ -1,0 +1,132 @@
+"""Goal: new code beside a flow changes nothing of it, is compared at equal positions, and takes its place exactly or not at all.
+
+Method: words are noted under their initials. A shadow follows, while the flow goes on; each kind of change is declared by it. What must
+come out is computed from the words alone.
+"""
+
+from __future__ import annotations
+
+import pytest
+from google.protobuf.wrappers_pb2 import StringValue
+
+from sqe_chain.errors import ConfigurationError, ServiceStopped, Superseded
+from tests.support.rebuilding import AFTER, BEFORE
+from tests.support.shadows import flow_of, follow, running
+from tests.support.word_flows import stored_words
+
+
+def test_a_shadow_publishes_and_changes_nothing_and_is_equal() -> None:
+    pipeline = running()
+    before = pipeline.published(), pipeline.found.commits()
+    follow(pipeline, flow_of())
+    assert (pipeline.published(), pipeline.found.commits()) == before
+    pipeline.check()
+    assert [(one.stage, one.equal, one.same) for one in pipeline.found.compared(flow_of())] == [
+        ("letters", len({word[0] for word in BEFORE}), True),
+        ("all", 1, True),
+    ]
+
+
+def test_a_shadow_follows_while_the_flow_goes_on() -> None:
+    pipeline = running()
+    shadow = pipeline.found.shadow(flow_of())
+    service = shadow.start()
+    for text in AFTER:
+        while shadow.batch():
+            pass
+        pipeline.feed([text])
+        moved = pipeline.found.compared(flow_of())
+        assert sum(one.moved for one in moved) > 0
+        assert not any(one.different or one.missing or one.added for one in moved)
+    while shadow.batch():
+        pass
+    assert all(one.same for one in pipeline.found.compared(flow_of()))
+    service.leave()
+
+
+def test_what_differs_is_named_with_its_states() -> None:
+    def backwards(state: StringValue, payload: StringValue) -> list[StringValue]:
+        state.value = f"{payload.value} {state.value}"
+        return [payload]
+
+    pipeline = running()
+    flow = flow_of(fold=backwards)
+    follow(pipeline, flow)
+    letters, total = pipeline.found.compared(flow)
+    twice = {word[0] for word in BEFORE if [other[0] for other in BEFORE].count(word[0]) > 1}
+    assert letters.different == len(twice)
+    assert ("f", "fig fox ", "fox fig ") in letters.examples
+    assert total.same
+    with pytest.raises(
+        ConfigurationError, match=f"stage 'letters': .*{len(twice)} different.*accept-differences"
+    ):
+        pipeline.found.switch(flow)
+    pipeline.feed(AFTER[:1])  # it goes on with its code
+    pipeline.check()
+    follow(pipeline, flow)
+    pipeline.found.switch(flow, accept_differences=True)
+    assert stored_words(pipeline.found)["f"] == "fox fig"
+
+
+@pytest.mark.parametrize("state_partitions", [2, 3])
+def test_a_switch_takes_the_shadows_states_and_publishes_nothing_twice(state_partitions: int) -> None:
+    pipeline = running()
+    flow = flow_of(state_partitions)
+    follow(pipeline, flow)
+    pipeline.feed(AFTER[:2])  # the switch folds the rest
+    pipeline.found.switch(flow)
+    pipeline = pipeline.same(flow)
+    pipeline.check()
+    pipeline.feed(AFTER[2:])
+    pipeline.check()
+    with pytest.raises(ConfigurationError, match="has no shadow"):
+        pipeline.found.compared(flow)
+    follow(pipeline, flow)  # another one
+    pipeline.found.switch(flow)
+    pipeline.feed(["zoo"])
+    pipeline.check()
+
+
+def test_a_follower_that_wakes_after_the_switch_changes_nothing() -> None:
+    pipeline = running()
+    zombie = pipeline.found.shadow(flow_of())
+    zombie.start()
+    pipeline.feed(AFTER[:1])
+    follower = pipeline.found.shadow(flow_of())
+    follower.start()
+    pipeline.found.switch(flow_of())
+    pipeline.feed(AFTER[1:])
+    for late in (zombie, follower):
+        with pytest.raises((ServiceStopped, Superseded)):
+            late.batch()
+    pipeline.check()
+
+
+def test_a_new_stage_is_there_after_the_switch_with_all_inputs() -> None:
+    pipeline = running()
+    flow = flow_of(more="more")
+    follow(pipeline, flow)
+    assert [one.stage for one in pipeline.found.compared(flow) if one.new] == ["more"]
+    pipeline.found.switch(flow)
+    pipeline.feed(AFTER)
+    pipeline.check()
+    assert stored_words(pipeline.found, "more") == stored_words(pipeline.found)
+
+
+def test_a_shadow_that_is_ended_leaves_nothing_and_its_follower_changes_nothing() -> None:
+    pipeline = running()
+    follower = pipeline.found.shadow(flow_of())
+    follower.start()
+    pipeline.found.end_shadow(flow_of())
+    pipeline.feed(AFTER[:1])
+    with pytest.raises((ServiceStopped, Superseded)):
+        follower.batch()
+    assert {name for (name, _, _), part in pipeline.store.copy_all().parts.items() if part.states} == {
+        "notes"
+    }
+    with pytest.raises(ConfigurationError, match="has no shadow"):
+        pipeline.found.switch(flow_of())
+    follow(pipeline, flow_of())
+    pipeline.found.switch(flow_of())
+    pipeline.feed(AFTER[1:])
+    pipeline.check()

@@ -1,0 +1,68 @@
+"""A flow of words with new code beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from google.protobuf.wrappers_pb2 import StringValue
+
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.flow import Flow
+from tests.support.plans import last_plan
+from tests.support.rebuilding import BEFORE, Pipeline
+from tests.support.word_flows import append_word, first_letter, same_key
+
+Fold = Callable[[StringValue, StringValue], list[StringValue]]
+
+
+def insert_word(words: StringValue, value: StringValue) -> list[StringValue]:
+    """All words in the order of the alphabet: of several partitions no other order is promised."""
+    words.value = " ".join(sorted([*words.value.split(), value.value]))
+    return [value]
+
+
+def flow_of(state_partitions: int = 2, fold: Fold = append_word, more: str = "") -> Flow:
+    """The flow; `more` is the name of a further stage."""
+    flow = Flow("notes", state_partitions=state_partitions)
+    words = flow.source("words", StringValue)
+    first = words.aggregate("letters", key=first_letter, state=StringValue, fold=fold)
+    first.to("firsts", key=first_letter, partitions=2)
+    second = first.aggregate("all", key=same_key, state=StringValue, fold=insert_word)
+    second.changes().to("totals", partitions=1)
+    if more:
+        words.aggregate(more, key=first_letter, state=StringValue, fold=append_word)
+    return flow
+
+
+def running(flow: Flow | None = None) -> Pipeline:
+    """The flow, as it has noted some words."""
+    pipeline = Pipeline(flow or flow_of())
+    pipeline.feed(BEFORE)
+    return pipeline
+
+
+def follow(pipeline: Pipeline, flow: Flow) -> None:
+    """Begin or continue the flow's shadow, up to where the flow is, and end its process."""
+    shadow = pipeline.found.shadow(flow)
+    service = shadow.start()
+    while shadow.batch():
+        pass
+    service.leave()
+
+
+def has_switched(pipeline: Pipeline) -> bool:
+    """Whether the flow has the states of a shadow."""
+    return any(".shadow-" in name for name in last_plan(pipeline.store, "notes").layout.stored_in().values())
+
+
+def switch_after_a_crash(pipeline: Pipeline, flow: Flow) -> Pipeline:
+    """What an operator does whose switch was killed, wherever: repeat it; begin another shadow, if there is none any more."""
+    if not has_switched(pipeline):
+        try:
+            pipeline.found.switch(flow)
+        except ConfigurationError as error:
+            if "has no shadow" not in str(error):
+                raise
+            follow(pipeline, flow)
+            pipeline.found.switch(flow)
+    return pipeline.same(flow)
