@@ -134,7 +134,7 @@ def follow_the_flow(point: Point, _: Path) -> None:
     pipeline.check()
     pipeline.feed(AFTER[:1])
     shadows.follow(pipeline, shadows.flow_of())
-    assert all(one.same for one in pipeline.found.compared(shadows.flow_of()))
+    assert all(result.same for result in pipeline.found.compared(shadows.flow_of()))
     pipeline.found.switch(shadows.flow_of())
     pipeline.feed(AFTER[1:])
     pipeline.check()

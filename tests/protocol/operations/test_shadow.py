@@ -10,9 +10,10 @@ import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.errors import ConfigurationError, ServiceStopped, Superseded
+from sqe_chain.testing.faults import InjectedFault
 from tests.support.rebuilding import AFTER, BEFORE
 from tests.support.shadows import flow_of, follow, running
-from tests.support.word_flows import stored_words
+from tests.support.word_flows import stored_words, word
 
 
 def test_a_shadow_publishes_and_changes_nothing_and_is_equal() -> None:
@@ -21,7 +22,7 @@ def test_a_shadow_publishes_and_changes_nothing_and_is_equal() -> None:
     follow(pipeline, flow_of())
     assert (pipeline.published(), pipeline.found.commits()) == before
     pipeline.check()
-    assert [(one.stage, one.equal, one.same) for one in pipeline.found.compared(flow_of())] == [
+    assert [(result.stage, result.equal, result.same) for result in pipeline.found.compared(flow_of())] == [
         ("letters", len({word[0] for word in BEFORE}), True),
         ("all", 1, True),
     ]
@@ -36,11 +37,12 @@ def test_a_shadow_follows_while_the_flow_goes_on() -> None:
             pass
         pipeline.feed([text])
         moved = pipeline.found.compared(flow_of())
-        assert sum(one.moved for one in moved) > 0
-        assert not any(one.different or one.missing or one.added for one in moved)
+        assert sum(result.moved for result in moved) > 0
+        assert not any(result.different or result.missing or result.added for result in moved)
+    pipeline.found.feed("words", word("zoo"), key="z")  # which the flow has not read
     while shadow.batch():
         pass
-    assert all(one.same for one in pipeline.found.compared(flow_of()))
+    assert all(result.same for result in pipeline.found.compared(flow_of()))
     service.leave()
 
 
@@ -106,7 +108,7 @@ def test_a_new_stage_is_there_after_the_switch_with_all_inputs() -> None:
     pipeline = running()
     flow = flow_of(more="more")
     follow(pipeline, flow)
-    assert [one.stage for one in pipeline.found.compared(flow) if one.new] == ["more"]
+    assert [result.stage for result in pipeline.found.compared(flow) if result.new] == ["more"]
     pipeline.found.switch(flow)
     pipeline.feed(AFTER)
     pipeline.check()
@@ -129,4 +131,21 @@ def test_a_shadow_that_is_ended_leaves_nothing_and_its_follower_changes_nothing(
     follow(pipeline, flow_of())
     pipeline.found.switch(flow_of())
     pipeline.feed(AFTER[1:])
+    pipeline.check()
+
+
+def test_a_follower_that_claims_a_shadow_after_the_switch_is_refused_before_it_touches_a_state() -> None:
+    """It has seen the shadow open, hangs before its claim, and wakes when the shadow's states are the flow's."""
+    pipeline = running()
+    follow(pipeline, flow_of())
+    late = pipeline.same(flow_of())
+
+    def meanwhile() -> None:
+        pipeline.found.switch(flow_of())
+        pipeline.feed(AFTER[:1])
+
+    late.found.script.injected.append(InjectedFault(meanwhile, "store", "before", writes=True))
+    with pytest.raises(ServiceStopped, match="this shadow was ended, or the flow was switched"):
+        follow(late, flow_of())
+    pipeline.feed(AFTER[1:])  # by the same run: nothing was stamped
     pipeline.check()
