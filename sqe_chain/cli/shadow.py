@@ -41,10 +41,10 @@ def start(target: FlowArgument, *, operation: OperationOptions, engine: EngineOp
     flow = load_flow(target)
     check_may_have_shadow(flow)
     with prepare_command(flow, settings_in(operation), operation, engine.choice()) as prepared:
-        name = work_with_heartbeat(
-            prepared, Shadow(prepared.env, prepared.engine, stopped=prepared.asked_to_stop)
-        )
-    ERR.print(f"{name} was stopped; sqe-chain shadow start goes on with it")
+        shadow = Shadow(prepared.env, prepared.engine, stopped=prepared.asked_to_stop)
+        name = work_with_heartbeat(prepared, shadow)
+    compared = "outputs were not compared" if shadow.outputs is None else shadow.outputs.text()
+    ERR.print(f"{name} was stopped; sqe-chain shadow start goes on with it. {compared}")
 
 
 @app.command("report")

@@ -22,13 +22,14 @@ from sqe_chain.features.sinks import check_no_sinks
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.attempts import Attempt, Attempts, find_attempt, is_free, shadow_names
 from sqe_chain.operations.comparing import ComparedStage, Generations
+from sqe_chain.operations.comparing_outputs import KeepingEngine, OutputComparison
 from sqe_chain.operations.progress import find_progress
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Engine, Environment, Refold
 from sqe_chain.plans.own_revisions import declared_revision
 from sqe_chain.plans.plan import Plan, encoded_sections
 from sqe_chain.plans.revisions import Revisions
-from sqe_chain.plans.stored_plans import plan_of_a_run
+from sqe_chain.plans.stored_plans import plan_of_a_run, read_plan
 from sqe_chain.ports import TopicPartition
 from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.task.states import Claim
@@ -46,12 +47,19 @@ class Shadow:
         env: the flow as the new code declares it, and its ports; its engine is not used.
         engine: makes an engine for the shadow.
         stopped: whether to end.
+
+    Attributes:
+        outputs: what was compared of outputs; None: the shadow was not yet where the flow is.
     """
 
     env: Environment
     engine: Callable[[CompiledFlow], Engine]
     stopped: Callable[[], bool] = lambda: False
+    outputs: OutputComparison | None = None
     _service: StagedService | None = None
+    _engine: KeepingEngine | None = None
+    # Number of the flow's plan at which the shadow is; -1: it has not yet come to the flow's last one.
+    _reached: int = -1
 
     def run(self) -> str:
         """Follow the flow until asked to stop; gives the shadow's name.
@@ -90,6 +98,7 @@ class Shadow:
         shadow = open_shadow(env, live)
         name, spec = self._begin(live) if shadow is None else (shadow.name, _spec_of(shadow, live))
         second = second_environment(env, self.engine, name, spec)
+        second.engine = self._engine = KeepingEngine(second.engine)
         self._service = service = StagedService(second)
         service.start()
         check_follows(service.env.flow.name, service.owned.last, live)
@@ -101,8 +110,8 @@ class Shadow:
         Raises:
             ServiceStopped: see `run`.
         """
-        service, env = self._service, self.env
-        if service is None:
+        service, engine, env = self._service, self._engine, self.env
+        if service is None or engine is None:
             raise AssertionError("start() comes first")
         live = plan_of_a_run(env.home, env.flow.name)
         if service.env.flow.name in live.layout.stored_in().values():
@@ -112,8 +121,39 @@ class Shadow:
         role = service.env.role
         if role.refold is None:
             raise AssertionError("a shadow folds again")
-        service.env.role = replace(role, refold=replace(role.refold, until=_until(service, live)))
-        return service.batch().worked
+        plan = self._next(live)
+        until = _until(service, plan)
+        service.env.role = replace(role, refold=replace(role.refold, until=until))
+        engine.kept, engine.wanted = [], self.outputs is not None
+        worked = service.batch().worked
+        if self.outputs is not None:
+            self.outputs.compute(engine.kept)
+        at_plan = service.owned.last.next_offsets().items() >= plan.next_offsets().items()
+        if worked and not at_plan:  # more than one batch of a plan gives other changes
+            self.outputs = None
+        if at_plan:
+            self._reached = plan.number
+            self._compare_outputs(plan, live)
+        return worked
+
+    def _next(self, live: Plan) -> Plan:
+        """The plan of the flow up to which the next batch folds: the one after that where the shadow is, if it is kept."""
+        if not 0 <= self._reached < live.number:
+            return live
+        plan = read_plan(self.env.home, self.env.flow.name, self._reached + 1)
+        if plan is None:  # the shadow fell behind: outputs of several plans at once are not those of each
+            self.outputs = None
+        return plan or live
+
+    def _compare_outputs(self, plan: Plan, live: Plan) -> None:
+        if self.outputs is None:
+            if plan.number == live.number:
+                self.outputs = OutputComparison.from_here(self.env, live)
+            return
+        known = self.outputs.text()
+        self.outputs.judge(plan)
+        if not self.outputs.same and self.outputs.text() != known:
+            self.env.say([self.outputs.text()])
 
     def beat(self) -> bool:
         """Move the heartbeat of the shadow's own claim on; the flow has one of its own."""

@@ -149,3 +149,54 @@ def test_a_follower_that_claims_a_shadow_after_the_switch_is_refused_before_it_t
         follow(late, flow_of())
     pipeline.feed(AFTER[1:])  # by the same run: nothing was stamped
     pipeline.check()
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_outputs_are_compared_from_when_the_shadow_is_where_the_flow_is(more: int) -> None:
+    def shout(state: StringValue, payload: StringValue) -> list[StringValue]:
+        state.value += f"{payload.value} "
+        return [StringValue(value=payload.value.upper()), *[payload] * more]
+
+    pipeline = running()
+    same, other = pipeline.found.shadow(flow_of()), None
+    same.start()
+    while same.batch():
+        pass
+    assert same.outputs is not None
+    for text in AFTER:
+        pipeline.feed([text])
+        while same.batch():
+            pass
+    # Each word is published, and then all words: once for each plan.
+    assert (same.outputs.equal, same.outputs.same) == (2 * len(AFTER), True)
+    pipeline.found.end_shadow(flow_of())
+    other = pipeline.found.shadow(flow_of(fold=shout))
+    other.start()
+    while other.batch():
+        pass
+    pipeline.feed(["zoo"])
+    while other.batch():
+        pass
+    assert other.outputs is not None
+    found = other.outputs
+    assert (found.equal, found.different, found.missing, found.added) == (0, 2, 0, more)
+    assert "outputs: 0 equal, 2 different" in found.text()
+
+
+def test_outputs_that_the_flow_publishes_again_after_a_crash_are_compared_once() -> None:
+    pipeline = running()
+    shadow = pipeline.found.shadow(flow_of())
+    shadow.start()
+    while shadow.batch():
+        pass
+    pipeline.found.feed("words", word("zoo"), key="z")
+    pipeline.found.crash(step=5, when="after")
+    pipeline.found.run_until_crash()
+    while shadow.batch():
+        pass
+    assert shadow.outputs is not None
+    pipeline.found.run_until_caught_up()
+    while shadow.batch():
+        pass
+    shadow.batch()
+    assert (shadow.outputs.equal, shadow.outputs.same) == (2, True)
