@@ -342,12 +342,12 @@ class Rehearsal(Arming, Results):
         Args:
             flow: the new code, under the flow's name.
         """
-        env = self._environment(None, flow.compile())
+        env = self._with_code(flow)
         return Shadow(env, partial(self._engine, env.ports))
 
     def compared(self, flow: Flow | CompiledFlow) -> list[ComparedStage]:
         """Compare the flow's states with those of its shadow, as the new code declares them."""
-        return compare(self._environment(None, flow.compile()))
+        return compare(self._with_code(flow))
 
     def switch(self, flow: Flow | CompiledFlow, *, accept_differences: bool = False) -> None:
         """Put the shadow's states in the place of the flow's, and go on with the new code. Ends the present run.
@@ -357,7 +357,7 @@ class Rehearsal(Arming, Results):
             accept_differences: switch also where states differ.
         """
         self.service = None
-        env = self._environment(None, flow.compile())
+        env = self._with_code(flow)
         Rebuild(
             env, partial(self._engine, env.ports), shadow=True, accept_differences=accept_differences
         ).run()
@@ -365,7 +365,7 @@ class Rehearsal(Arming, Results):
 
     def end_shadow(self, flow: Flow | CompiledFlow) -> None:
         """End the flow's shadow, and delete its states."""
-        end_shadow(self._environment(None, flow.compile()))
+        end_shadow(self._with_code(flow))
 
     def announce(self, *stages: str) -> AnnouncementResult:
         """Publish the newest state of each key of these stages, by default of all, again. Ends the present run."""
@@ -381,16 +381,20 @@ class Rehearsal(Arming, Results):
         """Import the lines of an export into the stores, which must not hold the flow yet."""
         import_states(self._environment(None), lines)
 
-    def _environment(self, settings: Settings | None, flow: CompiledFlow | None = None) -> Environment:
-        """The environment of a new run, with injected faults; of other code, if that is given."""
+    def _with_code(self, flow: Flow | CompiledFlow) -> Environment:
+        """The environment of a new run of other code."""
+        env = self._environment(None)
+        return replace(env, flow=flow.compile(), engine=self._engine(env.ports, flow.compile()))
+
+    def _environment(self, settings: Settings | None) -> Environment:
+        """The environment of a new run, with injected faults."""
         run, script = next(self._runs), self.script
         stores = {name: faulty_store(store, script) for name, store in self.stores.items()}
         ports = Ports(faulty_log(self._log(), script), stores, partial(faulty_sink, scheduler=script))
-        running = flow or self.flow
         return Environment(
-            running,
+            self.flow,
             ports,
-            self._engine(ports, running),
+            self._engine(ports, self.flow),
             script,
             self.clock,
             lambda: f"run-{run}-{next(self._runs)}",

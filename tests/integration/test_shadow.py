@@ -25,7 +25,7 @@ def deployed(kafka: str, redis_url: str, tmp_path: Path) -> Iterator[TotalsDeplo
 
 def report(deployed: TotalsDeployment) -> tuple[int, list[dict[str, object]]]:
     """The status of `shadow report`, and its lines of stages."""
-    process = deployed.command("totals", "shadow report", "--json")
+    process = deployed.start_command("totals", "shadow report", "--json")
     status = process.wait()
     lines = [json.loads(line) for line in process.text.splitlines() if line.startswith("{")]
     return status, [line for line in lines if "stage" in line and "equal" in line]
@@ -37,9 +37,9 @@ def test_new_code_follows_is_killed_and_takes_the_place_of_the_flow(deployed: To
     totals = deployed.start("totals")
     deployed.wait_for_no_lag(totals)
     for kill_at in ("sealed", "persisted"):
-        shadow = deployed.command("totals", "shadow start", *ENGINE, signal_at=f"{kill_at}:SIGKILL")
+        shadow = deployed.start_command("totals", "shadow start", *ENGINE, signal_at=f"{kill_at}:SIGKILL")
         assert shadow.wait() == KILLED, shadow.text
-    shadow = deployed.command("totals", "shadow start", *ENGINE)
+    shadow = deployed.start_command("totals", "shadow start", *ENGINE)
     deployed.feed()
     deployed.republish_and_die()  # the republisher publishes these again
     deployed.run_once("standard")
@@ -50,9 +50,9 @@ def test_new_code_follows_is_killed_and_takes_the_place_of_the_flow(deployed: To
         ("per-robot", 0),
         ("per-line", 0),
     ]
-    killed = deployed.command("totals", "shadow switch", *ENGINE, signal_at="sealed:SIGKILL")
+    killed = deployed.start_command("totals", "shadow switch", *ENGINE, signal_at="sealed:SIGKILL")
     assert killed.wait() == KILLED, killed.text
-    switched = deployed.command("totals", "shadow switch", *ENGINE)
+    switched = deployed.start_command("totals", "shadow switch", *ENGINE)
     assert switched.wait() == 0, switched.text
     assert shadow.wait() != 0, "it was fenced off"
     deployed.feed()

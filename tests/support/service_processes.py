@@ -158,9 +158,9 @@ class Deployment:
     def start(self, flow: str, *more: str, signal_at: str = "", engine: str = "inprocess") -> ServiceProcess:
         """Start a flow; with `signal_at`, ``event,...:SIGNAL``, it sends itself that signal after these events."""
         arguments = ("--engine", engine, "--interval", "100ms", *more)
-        return self.command(flow, "run", *arguments, signal_at=signal_at)
+        return self.start_command(flow, "run", *arguments, signal_at=signal_at)
 
-    def command(self, flow: str, name: str, *more: str, signal_at: str = "") -> ServiceProcess:
+    def start_command(self, flow: str, name: str, *more: str, signal_at: str = "") -> ServiceProcess:
         """Start a command about a flow, whose name may be of two words; for `signal_at` see `start`."""
         environment = {
             "PYTHONPATH": str(ROOT),
