@@ -132,7 +132,7 @@ class Services:
 
     def finished(self) -> dict[str, dict[str, int]]:
         """What it has summed up, when it has nothing left to do."""
-        run = self.start("run", "--once")
+        run = self.start("run", "--once", "--workers", "2")
         assert run.wait() == 0, run.text
         shown = self.start("state", "spent", "--json")
         assert shown.wait() == 0, shown.text
