@@ -15,10 +15,11 @@ import msgspec
 import psycopg
 import pytest
 
+from services._proto.fastening_pb2 import RobotTotal
 from sqe_chain.adapters import open_store
 from sqe_chain.adapters.postgres import PostgresStore
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.flow import Flow
+from sqe_chain.flow import Flow, count, mean, sum_
 from sqe_chain.flow.context import Context
 from sqe_chain.operations.forget import ForgetFlow
 from sqe_chain.testing import Rehearsal
@@ -54,6 +55,10 @@ class Update(msgspec.Struct):
 
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
     delete: bool = False
+
+
+class Size(msgspec.Struct):
+    size: int = 0
 
 
 def put(state: Any, update: Update, context: Context) -> None:
@@ -220,12 +225,9 @@ def test_a_name_belongs_to_one_stage(shop: Shop) -> None:
         other.deploy(Fewer)
 
 
-def test_forgotten_flows_leave_no_rows(shop: Shop) -> None:
-    shop.deploy(Fewer)
-    shop.feed("a", whole=1)
-    shop.service.rebuild()
-    shop.feed("a", whole=2)
-    shop.service.service.leave()
+def forget(shop: Shop) -> None:
+    if shop.service.service is not None:
+        shop.service.service.leave()
     ForgetFlow(
         shop.name,
         {"": shop.store},
@@ -235,9 +237,76 @@ def test_forgotten_flows_leave_no_rows(shop: Shop) -> None:
         is_dead=lambda _: True,
         wait=lambda _: None,
     ).run()
+
+
+def test_forgotten_flows_leave_no_rows(shop: Shop) -> None:
+    shop.deploy(Fewer)
+    shop.feed("a", whole=1)
+    shop.service.rebuild()
+    shop.feed("a", whole=2)
+    forget(shop)
     assert shop.rows("sqe_flow", f"{shop.view}_rows") == []
 
 
 @dataclass
 class Plain:
     count: int = 0
+
+
+TRIGGER = (
+    "CREATE FUNCTION sqe_chain.{0}_f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no''; END';"
+    " CREATE TRIGGER t BEFORE INSERT ON sqe_chain.{0}_rows FOR EACH ROW EXECUTE FUNCTION sqe_chain.{0}_f()"
+)
+
+
+@pytest.mark.parametrize(
+    "refusing",
+    [
+        "ALTER TABLE sqe_chain.{0}_rows ADD CHECK (whole < 5)",
+        "CREATE UNIQUE INDEX ON sqe_chain.{0}_rows (whole)",
+        TRIGGER,
+    ],
+)
+def test_a_constraint_of_the_user_that_refuses_a_row_is_named(shop: Shop, refusing: str) -> None:
+    shop.deploy(Fewer)
+    shop.feed("a", whole=1)
+    with contextlib.closing(psycopg.connect(shop.url, autocommit=True)) as server:
+        server.execute(refusing.format(shop.view))
+        for key in ("b", "c"):
+            shop.service.feed("updates", Update({"whole": 7}), key=key)
+        with pytest.raises(ConfigurationError, match="of your own refuses a row of a table of states"):
+            shop.service.run_until_caught_up()
+
+
+def test_messages_and_declared_aggregates_have_columns(shop: Shop) -> None:
+    def total(state: RobotTotal, update: Update) -> None:
+        state.robot, state.events = update.fields["robot"], 2**63 + state.events
+
+    flow = Flow(shop.name, state_partitions=2)
+    updates = flow.source("updates", Update, raw=True)
+    updates.aggregate("messages", state=RobotTotal, fold=total, view=shop.view)
+    sizes = flow.source("sizes", Size, raw=True)
+    sizes.aggregate("sizes", number=count(), total=sum_("size"), middle=mean("size"), view=f"{shop.view}_2")
+    assert isinstance(shop.store, PostgresStore)
+    for stage in flow.compile().stages:
+        assert stage.table is not None
+        shop.store.make_view_table(shop.name, stage.name, stage.table)
+    service = Rehearsal(flow, store=shop.store)
+    service.feed("updates", Update({"robot": "r"}), key="a")
+    for size in (1, 2):
+        service.feed("sizes", Size(size), key="a")
+    service.run_until_caught_up()
+    assert shop.rows("key, robot, events, sqe_error") == [("a", "r", 2**63, None)]
+    assert shop.rows("key, number, total, middle, sqe_error", f"{shop.view}_2") == [("a", 2, 3, 1.5, None)]
+
+
+def test_an_import_is_shown_from_the_next_start_on(shop: Shop) -> None:
+    shop.deploy(Fewer)
+    for key in ("a", "b"):
+        shop.feed(key, whole=1)
+    lines = shop.service.exported()
+    forget(shop)
+    shop.deploy(Fewer, start=False)
+    shop.service.imported(lines)
+    shop.service.run_until_caught_up()
+    assert shop.rows("key, whole") == [("a", 1), ("b", 1)]

@@ -11,7 +11,7 @@ from typing import Final
 import psycopg
 
 from sqe_chain.adapters.store_rules import CERTIFICATE, Meaning, error_of, meaning_in
-from sqe_chain.errors import RESTORE_OR_REBUILD, ChainError, StoreInconsistent
+from sqe_chain.errors import RESTORE_OR_REBUILD, ChainError, ConfigurationError, StoreInconsistent
 
 MEANINGS: Final[dict[type[BaseException], Meaning]] = {
     psycopg.Warning: Meaning.PROGRAM,
@@ -53,6 +53,8 @@ CODES: Final = {code: meaning for meaning, codes in (
 """SQLSTATE, or its class -> what it means. One that is missing is a programming error."""
 
 _DAMAGED: Final = ("XX001", "XX002")
+_CONSTRAINT: Final = "23"
+_RAISED: Final = "P0001"  # by a function, such as that of a trigger
 _ALTERED: Final = ("3F000", "42P01", "42703", "42P10")
 
 _REFUSED: Final = (
@@ -77,12 +79,24 @@ def meaning_of(error: BaseException) -> Meaning:
     return Meaning.SETTINGS if any(words in str(error) for words in _REFUSED) else Meaning.TRY_AGAIN
 
 
+def _is_refused_by_owner(error: BaseException, code: str) -> bool:
+    """Whether what a user has added to a table of states (`view_tables`) refuses a row."""
+    if not isinstance(error, psycopg.Error):
+        return False
+    return code == _RAISED or (code[:2] == _CONSTRAINT and (error.diag.table_name or "").endswith("_rows"))
+
+
 def error_for(error: BaseException, address: str) -> ChainError | None:
     """Our error for an exception of psycopg; None for programming errors, which must crash."""
     code = getattr(error, "sqlstate", None) or ""
     text = f"{address}: {type(error).__name__}: {' '.join(str(error).split())}"
     if code in _DAMAGED:
         return StoreInconsistent(f"{text}; the database is damaged: {RESTORE_OR_REBUILD}")
+    if _is_refused_by_owner(error, code):
+        return ConfigurationError(
+            f"{text}; a constraint, an index or a trigger of your own refuses a row of a table of states. Expected none that refuses "
+            "any. Drop it"
+        )
     if code in _ALTERED:
         text = f"{text}; somebody has dropped or altered it: restore it from a backup; if it was never there, run sqe-chain store init"
     if any(words in f"{code} {error}" for words in _REPLICA):
