@@ -100,7 +100,9 @@ ROWS: Final = {
     "PostgreSQL 18": Row(
         _POSTGRES,
         (*_DEMO, "--store", "postgres"),
-        programs=[Program(name, f"{_POSTGRES_18}/bin/{name}") for name in ("postgres", "initdb")],
+        programs=[
+            Program(name, f"{_POSTGRES_18}/bin/{name}") for name in ("postgres", "initdb", "pg_basebackup")
+        ],
         shared=(f"{_POSTGRES_18}/lib", "usr/share/postgresql/18"),
     ),
     "Cassandra 5.0": _cassandra("5.0.9"),

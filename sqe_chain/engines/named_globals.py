@@ -6,8 +6,9 @@ It is read from the instructions: `RATE`, `rates.RATE`, `Rates.RATE`, `CONFIG["r
 from __future__ import annotations
 
 import dis
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from dis import Instruction
 from types import CodeType, ModuleType
@@ -41,7 +42,7 @@ class Use:
 
 def uses_of(code: CodeType, around: dict[str, Any]) -> Iterator[Use]:
     """The uses of globals in code, and in code within it, where the globals exist."""
-    steps = list(dis.get_instructions(code))
+    steps = list(_single(dis.get_instructions(code)))
     imported: dict[str, ModuleType] = {}
     for at, step in enumerate(steps):
         name = step.argval
@@ -56,6 +57,17 @@ def uses_of(code: CodeType, around: dict[str, Any]) -> Iterator[Use]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from uses_of(constant, around)
+
+
+def _single(steps: Iterable[Instruction]) -> Iterator[Instruction]:
+    """Two instructions for each one that Python 3.13 and later combine from two: `LOAD_FAST_LOAD_FAST` has two names."""
+    for step in steps:
+        parts = re.findall("(?:LOAD|STORE)_FAST", step.opname)
+        if isinstance(step.argval, tuple) and len(parts) == len(step.argval):
+            for part, name in zip(parts, step.argval, strict=True):
+                yield step._replace(opname=part, argval=name)
+        else:
+            yield step
 
 
 def members_assigned(code: CodeType) -> set[str]:
