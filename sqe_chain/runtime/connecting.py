@@ -251,7 +251,7 @@ def check_engine(choice: EngineChoice) -> None:
             from sqe_chain.engines.spark import check_spark  # noqa: PLC0415 - the driver, when asked for
     except ConfigurationError as error:
         raise ConfigurationError(f"{error}, or run with --engine inprocess") from None
-    check_spark()
+    check_spark(choice.master)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -124,6 +125,34 @@ class SparkWorker(_SparkServer):
     def _arguments(self) -> Sequence[str]:
         size = ("--cores", str(self._cores), "--memory", f"{self._memory_mb}m")
         return [*size, "--work-dir", str(self.data_dir / "work"), self._master]
+
+
+class SparkConnectServer(_SparkServer):
+    """A Spark Connect server with a Spark of its own on two cores. Its Python workers import installed packages alone."""
+
+    kind: ClassVar[str] = "spark-connect"
+    ready: ClassVar[str] = "Spark Connect server started"
+
+    @property
+    def url(self) -> str:
+        """The address for clients. Raises ConfigurationError: the server was never started."""
+        return f"sc://{HOST}:{self.port}"
+
+    def _command(self) -> Sequence[str]:
+        conf = {
+            "spark.connect.grpc.binding.address": HOST,
+            "spark.connect.grpc.binding.port": str(self.port),
+            "spark.driver.host": HOST,
+            "spark.driver.bindAddress": HOST,
+            "spark.sql.artifact.isolation.enabled": "true",
+            "spark.ui.enabled": "false",
+        }
+        options = [f"--conf={name}={value}" for name, value in conf.items()]
+        main = "org.apache.spark.sql.connect.service.SparkConnectServer"
+        return [str(_home() / "bin" / "spark-submit"), "--master=local[2,4]", *options, f"--class={main}"]
+
+    def _environment(self) -> Mapping[str, str]:
+        return {**super()._environment(), "PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_MEMORY": "768m"}
 
 
 def executor_of(pid: int) -> int | None:

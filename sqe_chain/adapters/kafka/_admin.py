@@ -93,6 +93,9 @@ class Admin(KafkaClient):
         settings = self._configs(names)  # both requests are under way at the same time
         infos = {}
         for name, topic in self._descriptions(names).items():
+            topic_id = self.topic_id(
+                topic
+            )  # before the settings: brokers without ids may not report these either
             doing = f"Reading the configuration of topic {name}"
             config = self._result_unless(_UNKNOWN_TOPIC, settings[name], doing)
             if config is None:  # created or deleted in between
@@ -100,7 +103,7 @@ class Admin(KafkaClient):
                     f"Kafka at {self._settings.bootstrap} does not know {', '.join(names)} everywhere yet."
                 )
             entries = {entry: setting.value for entry, setting in config.items() if setting.value is not None}
-            self._known[name] = _Config(read_s, self.topic_id(topic), entries)
+            self._known[name] = _Config(read_s, topic_id, entries)
             infos[name] = self._info(topic, entries)
         return infos
 
@@ -129,8 +132,9 @@ class Admin(KafkaClient):
         halves = (topic.topic_id.get_most_significant_bits(), topic.topic_id.get_least_significant_bits())
         if halves == (0, 0):
             raise ConfigurationError(
-                f"Kafka at {self._settings.bootstrap} gives no topic id for {topic.name}: a topic deleted and "
-                "created again would look like the old one. Use brokers of version 2.8 or later."
+                f"Kafka at {self._settings.bootstrap} gives no topic id for {topic.name}: a topic deleted and created again would look "
+                "like the old one. Expected Apache Kafka from 2.8 on, or Redpanda from 25.3 on. No setting helps on Azure Event Hubs: "
+                "copy its topics to such brokers, for example with MirrorMaker 2."
             )
         return b"".join(half.to_bytes(8, "big", signed=True) for half in halves)
 
@@ -315,7 +319,7 @@ class Admin(KafkaClient):
             result = self._result_unless(frozenset(), answer, doing)
             # librdkafka reports a request that timed out as a success with offset -1001.
             if result is None or result.offset < _NONE:
-                raise self._no_answer(doing)
+                raise self.no_answer(doing)
             offsets[partition.topic, partition.partition] = int(result.offset)
         return offsets
 
@@ -357,14 +361,14 @@ class Admin(KafkaClient):
                 self._serve(0, "Asking")
                 self._faults.raise_refusal()
                 if time.monotonic() > deadline:
-                    raise self._no_answer(doing) from None
+                    raise self.no_answer(doing) from None
             except KafkaException as error:
                 self._serve(0, "Asking")
                 if error.args[0].name() in codes:
                     return None
                 self._faults.raise_refusal()
                 if error.args[0].name() in {"_TIMED_OUT", "_TRANSPORT", "_TIMED_OUT_QUEUE"}:
-                    raise self._no_answer(doing) from None
+                    raise self.no_answer(doing) from None
                 refused = error_for(error, doing, self._settings)
                 raise (
                     _StaleMetadata(str(refused)) if error.args[0].name() in _UNKNOWN else refused

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
+from sqe_chain.adapters.kafka._certificates import is_own_refused, reason_of
 from sqe_chain.adapters.kafka._settings import OAUTH_CB, KafkaSettings, Tokens
 from sqe_chain.errors import ChainError, ConfigurationError, GroupInUse, OutputRefused, Unavailable
 
+_SLICE_S = 0.1
 logger = logging.getLogger("sqe_chain.adapters.kafka")
 
 
@@ -68,6 +74,7 @@ REFUSALS = MappingProxyType(
 )
 """Codes with which a broker refuses a record permanently, and what to do about it."""
 
+_LOGIN = "check sasl.mechanism in --kafka-config, and user and password, or the token's issuer, audience and expiry"
 _RIGHTS = MappingProxyType(
     {
         "TOPIC_AUTHORIZATION_FAILED": "grant the user DESCRIBE, DESCRIBE_CONFIGS, and READ (inputs) or WRITE (outputs) on "
@@ -75,8 +82,8 @@ _RIGHTS = MappingProxyType(
         "GROUP_AUTHORIZATION_FAILED": "grant the user READ on the group, which has the flow's name",
         "CLUSTER_AUTHORIZATION_FAILED": "grant the user WRITE on the output topics (and IDEMPOTENT_WRITE on the cluster, "
         "on brokers before 2.8)",
-        "SASL_AUTHENTICATION_FAILED": "check sasl.mechanism, user and password in --kafka-config",
-        "_AUTHENTICATION": "check sasl.mechanism, user and password in --kafka-config",
+        "SASL_AUTHENTICATION_FAILED": _LOGIN,
+        "_AUTHENTICATION": _LOGIN,
         "_SSL": "check security.protocol and the ssl properties in --kafka-config",
         "UNSUPPORTED_COMPRESSION_TYPE": "choose another compression.type in --kafka-config",
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "grant the user WRITE on transactional ids that begin with the flow's name and a slash",
@@ -117,9 +124,17 @@ def error_for(error: KafkaError | KafkaException, doing: str, settings: KafkaSet
         return OutputRefused(
             f"{text}: {REFUSALS[name]}. The sealed batch is published when the service starts again."
         )
-    if name not in CONFIGURATION:
-        return Unavailable(f"{text}.")
+    if name not in CONFIGURATION or (name == "_AUTHENTICATION" and settings.by_tokens):
+        return Unavailable(f"{text}.")  # a token may have expired: `Faults` finds out
     return ConfigurationError(f"{text}: {_RIGHTS[name]}." if name in _RIGHTS else f"{text}.")
+
+
+_ISSUER = "Failed to acquire SASL OAUTHBEARER token"
+"""How the driver's report begins that an issuer has given no token."""
+_REFUSED_BY_ISSUER = re.compile(
+    r"access_denied|invalid_(client|grant|request|scope)|unauthorized_client|unsupported_grant_type|unexpired"
+)
+"""Answers of an issuer after which asking again does not help (RFC 6749, 5.2), and tokens that are old. Others are outages."""
 
 
 class Faults:
@@ -129,26 +144,52 @@ class Faults:
         self._settings = settings
         self._refused: KafkaError | None = None
         self._latest = ""
+        self._no_token = (
+            ""  # the latest reason of an issuer that is away; a token that was given before may still count
+        )
         self.tokens: Tokens | None = None
 
     def __call__(self, error: KafkaError) -> None:
         """Store one report; librdkafka calls this while the client is polled."""
-        if error.name() in {"_AUTHENTICATION", "_SSL"}:
+        text = self._settings.scrub(error.str())
+        if _ISSUER in text and not _REFUSED_BY_ISSUER.search(text):
+            self._latest = self._no_token = text
+        elif error.name() in {"_AUTHENTICATION", "_SSL"} or is_own_refused(text):
             self._refused = error
         elif error.name() != "_ALL_BROKERS_DOWN":
-            self._latest = self._settings.scrub(error.str())
+            self._latest = text
 
     def raise_refusal(self) -> None:
-        """Raise ConfigurationError if a broker has refused the login since the last call; Unavailable, if there was no token."""
-        refused, self._refused = self._refused, None
+        """Raise ConfigurationError if a broker or issuer has refused the login since the last call; Unavailable, if there was no token."""
+        refused = self.take_refusal()
+        if refused is None:
+            return
+        away = self._no_token or (self.tokens.failed if self.tokens is not None else "")
+        if away:  # the broker has refused a token that has expired since
+            raise Unavailable(away)
+        if self._settings.by_tokens:
+            refused = refuse_anew(self._settings)
         if refused is not None:
-            if self.tokens is not None and self.tokens.failed:
-                raise Unavailable(self.tokens.failed)
-            raise error_for(refused, "Logging in", self._settings)
+            raise login_error(refused, self._settings)
+
+    def take_refusal(self) -> KafkaError | None:
+        """The latest refusal since the last call."""
+        refused, self._refused = self._refused, None
+        return refused
 
     def why(self) -> str:
         """The latest report as the end of a sentence; empty when there is none."""
         return f" Last report: {self._latest}." if self._latest else ""
+
+
+def login_error(refused: KafkaError, settings: KafkaSettings) -> ChainError:
+    """The error for a login that was refused; for one by TLS also why."""
+    reason = reason_of(refused.str(), settings)
+    if not reason and refused.name() != "_SSL":
+        reason = f" ({refused.name()})"
+    advice = _RIGHTS["_AUTHENTICATION" if refused.name() == "_AUTHENTICATION" else "_SSL"]
+    text = settings.scrub(f"Logging in on Kafka at {settings.bootstrap} failed: {refused.str()}{reason}")
+    return ConfigurationError(f"{text}: {advice}.")
 
 
 class KafkaClient:
@@ -198,11 +239,43 @@ class KafkaClient:
         except KafkaException as error:
             raise error_for(error, doing, self._settings) from None
 
-    def _no_answer(self, doing: str) -> Unavailable:
+    def poll_refusal(self) -> KafkaError | None:
+        """How the broker has refused the login since the last call."""
+        self.driver.poll(0)
+        return self._faults.take_refusal()
+
+    def _protocol(self) -> str:
+        return dict(self._settings.config).get("security.protocol", "PLAINTEXT").upper()
+
+    def no_answer(self, doing: str) -> Unavailable:
+        """The error after waiting too long."""
+        issuer = " Does the issuer of its tokens answer?" if self._settings.by_tokens else ""
         return Unavailable(
             f"{doing}: Kafka at {self._settings.bootstrap} did not answer within {self._settings.timeout_s:g} s."
-            f"{self._faults.why()} Is it running, and reachable from here?"
+            f"{self._faults.why()} Is it running, reachable from here, and is security.protocol={self._protocol()} right?{issuer}"
         )
+
+
+def refuse_anew(settings: KafkaSettings) -> KafkaError | None:
+    """How the broker refuses a new client; None: it does not.
+
+    A client that is idle is refused when its token expires, or when the broker asks for a new one at that moment. It logs in again by
+    itself. So only what a new client meets is a refusal.
+
+    Raises:
+        Unavailable: neither the broker nor the issuer gives an answer.
+    """
+    client = KafkaClient(settings, AdminClient, settings.client({}, {}))
+    answer = client.driver.describe_cluster(request_timeout=settings.timeout_s)
+    deadline = time.monotonic() + settings.timeout_s
+    while time.monotonic() < deadline:
+        with suppress(FutureTimeout, KafkaException):
+            answer.result(_SLICE_S)
+            return None
+        refused = client.poll_refusal()
+        if refused is not None:
+            return refused
+    raise client.no_answer("Logging in")
 
 
 class Closable(Protocol):

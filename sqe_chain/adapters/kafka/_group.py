@@ -106,7 +106,7 @@ class KafkaGroup(KafkaClient):
                 self._serve(_SLICE_S, doing)
                 self._faults.raise_refusal()
                 if time.monotonic() > deadline:
-                    raise self._no_answer(doing)
+                    raise self.no_answer(doing)
             whole, answer = self._replies.pop()
             failed = whole or first_error(answer)
             if failed is None:
@@ -137,7 +137,7 @@ class KafkaGroup(KafkaClient):
         if error.name() not in RETRY:
             raise error_for(error, doing, self._settings)
         if time.monotonic() > deadline:
-            raise self._no_answer(doing)
+            raise self.no_answer(doing)
         time.sleep(_SLICE_S)
 
 

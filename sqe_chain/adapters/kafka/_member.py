@@ -58,7 +58,7 @@ class KafkaMember(KafkaClient, Membership):
             self._serve(_SLICE_S, doing)
             self._faults.raise_refusal()
             if self._id is None and time.monotonic() > deadline:
-                raise self._no_answer(doing)
+                raise self.no_answer(doing)
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
         asked = list(partitions)
@@ -89,7 +89,7 @@ class KafkaMember(KafkaClient, Membership):
             elif failed.name() not in RETRY | MEMBERS and self._usable:
                 raise error_for(failed, doing, self._settings)
             if time.monotonic() > deadline:
-                raise self._no_answer(doing)
+                raise self.no_answer(doing)
 
     def leave(self) -> None:
         if self._pid != os.getpid():
@@ -157,7 +157,7 @@ class KafkaMember(KafkaClient, Membership):
                     return KafkaError(KafkaError.UNKNOWN_MEMBER_ID)
                 self._faults.raise_refusal()
                 if time.monotonic() > deadline:
-                    raise self._no_answer(doing)
+                    raise self.no_answer(doing)
         except KafkaException as error:
             refused: KafkaError = error.args[0]
             if self._is_over(refused):

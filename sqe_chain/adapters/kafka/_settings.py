@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqe_chain.errors import ConfigurationError, Unavailable
+from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
 
 OAUTH_CB = "oauth_cb"
 """The property that names the function, as module:function."""
@@ -35,7 +35,7 @@ class Tokens:
         failed: why the last call failed, as a sentence; "" when it did not.
 
     Raises:
-        ConfigurationError: there is no such function, or it returns something else.
+        ConfigurationError: there is no such function, it returns something else, or it has raised this.
         Unavailable: it failed.
     """
 
@@ -58,11 +58,17 @@ class Tokens:
 
     def _ask(self, argument: str) -> None:
         try:
-            given = self._function(argument)
-        except Exception as error:  # noqa: BLE001 - user code may raise anything
-            # Its text may hold what nobody should read.
-            self.failed = f"Kafka property {OAUTH_CB}={self._place}: {type(error).__name__} was raised."
-            return
+            given = self._check(self._function(argument))
+        except Exception as error:
+            if isinstance(error, ConfigurationError) and not self._latest:
+                raise
+            # Texts of others may hold what nobody should read.
+            why = str(error) if isinstance(error, ChainError) else f"{type(error).__name__} was raised."
+            self.failed = f"Kafka property {OAUTH_CB}={self._place}: {why}"
+        else:
+            self._latest, self.failed = given, ""
+
+    def _check(self, given: Any) -> tuple[Any, ...]:  # noqa: ANN401 - user code may return anything
         if not (isinstance(given, tuple) and [type(value) for value in given[:2]] in _SHAPES):
             kinds = (
                 [type(value).__name__ for value in given]
@@ -72,7 +78,13 @@ class Tokens:
             raise ConfigurationError(
                 f"Kafka property {OAUTH_CB}={self._place}: returned {kinds}. Expected (token, when it expires in seconds since 1970)."
             )
-        self._latest, self.failed = given, ""
+        left_s = given[1] - time.time()
+        if left_s <= 0:
+            raise ConfigurationError(
+                f"Kafka property {OAUTH_CB}={self._place}: the token that it returned expired {-left_s:.0f} s ago. Expected one that is "
+                "valid. Check the clocks of this machine and of the issuer."
+            )
+        return given
 
 
 _SHAPES = [[str, int], [str, float]]
@@ -199,6 +211,12 @@ class KafkaSettings:
     def __repr__(self) -> str:
         names = ", ".join(name for name, _ in self.config)
         return f"KafkaSettings({self.bootstrap!r}, config of [{names}])"
+
+    @property
+    def by_tokens(self) -> bool:
+        """Whether clients log in with tokens, which expire."""
+        given = dict(self.config)
+        return given.get("sasl.mechanism", given.get("sasl.mechanisms", "")).upper() == "OAUTHBEARER"
 
     def scrub(self, text: str) -> str:
         """The text without the values of the secret properties."""

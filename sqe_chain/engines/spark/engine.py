@@ -28,7 +28,7 @@ from sqe_chain.engines.spark.rows import (
     TaskResult,
     outputs_in,
 )
-from sqe_chain.engines.spark.session import gist, is_gone, own_session
+from sqe_chain.engines.spark.session import gist, is_connect, is_gone, own_session, tasks_at_once
 from sqe_chain.engines.spark.shipping import ship
 from sqe_chain.engines.spark.tasks import SmallTask, Work
 from sqe_chain.engines.task import Applied, apply_all, publish, raise_first, records_in
@@ -123,8 +123,8 @@ class SparkEngine:
         connect(self._flow, self._log, self._setup.store)
         work = self._work(_NO_JOB)
         with _spark_errors():
-            tasks_at_once = min(self._session.sparkContext.defaultParallelism, _WARM_TASKS)
-            frame = self._reading(partial(tasks.warm, work), [()] * tasks_at_once).persist(_STORED)
+            at_once = min(tasks_at_once(self._session), _WARM_TASKS)
+            frame = self._reading(partial(tasks.warm, work), [()] * at_once).persist(_STORED)
             passed_on = _ordered(frame, 1).mapInArrow(tasks.pass_on, SCHEMA).persist(_STORED)
             try:
                 _collect(_tagged(passed_on, RESULT).select("blob"))
@@ -236,7 +236,7 @@ class SparkEngine:
     def _alone(self, do: SmallTask, work: Work, portions: Sequence[Portion]) -> list[TaskResult]:
         """Run one task for a small batch. Spark makes its plan once: what to do goes with the job, as a local property."""
         arguments = tasks.pack_arguments(do, work.job, portions)
-        if len(arguments) > self._tuning.property_bytes or not _pinned():
+        if len(arguments) > self._tuning.property_bytes or not _pinned() or is_connect(self._session):
             return _collect(self._reading(partial(tasks.alone, do, work), [portions]))
         if self._small_frame is None:
             self._small_frame = self._reading(partial(tasks.small, replace(work, job=_NO_JOB)), [()])

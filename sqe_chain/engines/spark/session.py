@@ -17,7 +17,7 @@ from typing import Any
 import pyspark
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark import java_gateway
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PySparkImportError
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
@@ -60,8 +60,12 @@ OWN = MappingProxyType(
 )
 """Settings of the engine's own session."""
 
+CONNECT = "sc://"
+"""How the address of a Spark Connect server begins."""
+
 _LOCAL = re.compile(r"local(\[(\*|\d+)\])?")
 _ATTEMPTS = 4
+_GUESSED_TASKS = 8
 _KILLED = 128
 _LONGEST = 500
 _GONE = (
@@ -94,8 +98,8 @@ def open_session(
     """A Spark session with settings for small batches; the active one, if there is one.
 
     Args:
-        master: Spark's master, such as ``local[2]`` or ``spark://host:7077``; None: the one in Spark's own
-            configuration, else all cores of this machine.
+        master: Spark's master, such as ``local[2]`` or ``spark://host:7077``; ``sc://host:15002`` is a Spark Connect server. None: the one
+            in Spark's own configuration, else all cores of this machine.
         app_name: name of the application in Spark's UI.
         conf: further properties of Spark; they override the defaults.
 
@@ -103,23 +107,10 @@ def open_session(
         ConfigurationError: Java or a Spark of at least 4.1 is missing, or Spark refuses its configuration.
         EngineLost: Java was killed while it started.
     """
+    if master and master.startswith(CONNECT):
+        return _connect(master, conf)
     check_spark()
-    if master is None and not {"SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"} & os.environ.keys():
-        master = "local[*]"
-    settings = dict(WANTED)
-    # Without spark-submit, PySpark reads this one setting only from the environment.
-    os.environ.setdefault("PYSPARK_PYTHON", conf.get("spark.pyspark.python", sys.executable))
-    if master and master.startswith("local"):
-        settings |= LOCAL
-        if _LOCAL.fullmatch(
-            master
-        ):  # plain local[N] never retries a task; retry after a worker died, as on a cluster
-            cores = "1" if master == "local" else master[len("local[") : -1]
-            master = f"local[{cores},{_ATTEMPTS}]"
-    settings |= conf
-    java = settings.get(_JAVA_OPTIONS) or " ".join((_QUICK_JAVA, *class_archive().options()))
-    if "log4j" not in java:
-        settings[_JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {java}"
+    master, settings = _settings_for(master, conf)
     builder = SparkSession.Builder().appName(app_name)
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -143,6 +134,59 @@ def open_session(
         ) from error
     check_version(session.version)
     return session
+
+
+def _settings_for(master: str | None, conf: Mapping[str, str]) -> tuple[str | None, dict[str, str]]:
+    """The master as Spark takes it, and all settings of a Spark that is started here."""
+    if master is None and not {"SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"} & os.environ.keys():
+        master = "local[*]"
+    settings = dict(WANTED)
+    # Without spark-submit, PySpark reads this one setting only from the environment.
+    os.environ.setdefault("PYSPARK_PYTHON", conf.get("spark.pyspark.python", sys.executable))
+    if master and master.startswith("local"):
+        settings |= LOCAL
+        if _LOCAL.fullmatch(
+            master
+        ):  # plain local[N] never retries a task; retry after a worker died, as on a cluster
+            cores = "1" if master == "local" else master[len("local[") : -1]
+            master = f"local[{cores},{_ATTEMPTS}]"
+    settings |= conf
+    java = settings.get(_JAVA_OPTIONS) or " ".join((_QUICK_JAVA, *class_archive().options()))
+    if "log4j" not in java:
+        settings[_JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {java}"
+    return master, settings
+
+
+def _connect(address: str, conf: Mapping[str, str]) -> SparkSession:
+    """A session of a Spark Connect server. That one has its own settings: those of this module are for a Spark that is started here."""
+    try:
+        session = SparkSession.Builder().remote(address).getOrCreate()
+        for name, value in conf.items():
+            session.conf.set(name, value)
+        check_version(session.version)
+    except ConfigurationError:
+        raise
+    except PySparkImportError as error:
+        raise ConfigurationError(
+            f"Spark Connect at {address}: {gist(error)}. Install its client: pip install 'sqe-chain[spark,spark-connect]'."
+        ) from None
+    except Exception as error:
+        raise ConfigurationError(
+            f"Spark Connect at {address}: {gist(error)}. Expected a server that answers and takes the settings. Check --master and --spark-conf."
+        ) from error
+    return session
+
+
+def is_connect(session: SparkSession) -> bool:
+    """Whether a session is of Spark Connect: then there is no `sparkContext`, and Java is on another machine."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def tasks_at_once(session: SparkSession) -> int:
+    """How many tasks run at the same time; a guess for Spark Connect, which does not report it."""
+    if is_connect(session):
+        return int(session.conf.get("spark.default.parallelism", str(_GUESSED_TASKS)) or _GUESSED_TASKS)
+    return int(session.sparkContext.defaultParallelism)
 
 
 def class_archive() -> ClassArchive:
@@ -234,10 +278,14 @@ def own_session(session: SparkSession) -> SparkSession:
         ConfigurationError: Spark is older than 4.1.
     """
     check_version(session.version)
-    own = session.newSession()
+    given: Any = (
+        session  # only sessions of Connect are cloned; of these, `newSession` is younger than Spark 4.1
+    )
+    own: SparkSession = given.cloneSession() if is_connect(session) else session.newSession()
     for name, value in OWN.items():
         own.conf.set(name, value)
-    _expect_its_end(own)
+    if not is_connect(session):
+        _expect_its_end(own)
     return own
 
 
@@ -283,13 +331,18 @@ def gist(error: BaseException) -> str:
     return text[:_LONGEST] or type(error).__name__
 
 
-def check_spark() -> None:
-    """Check that Spark can start here.
+def check_spark(master: str | None = None) -> None:
+    """Check that Spark can start here; a client of Spark Connect needs no Java.
+
+    Args:
+        master: as in `open_session`.
 
     Raises:
         ConfigurationError: Java or a Spark of at least 4.1 is missing.
     """
     check_version(pyspark.__version__)
+    if master and master.startswith(CONNECT):
+        return
     home = os.environ.get("JAVA_HOME")
     present = Path(home, "bin", "java").exists() if home else shutil.which("java") is not None
     if not present:

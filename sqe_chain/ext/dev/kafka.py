@@ -9,6 +9,7 @@ import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar
 
 from sqe_chain.engines.java import ClassArchive, java
@@ -21,6 +22,7 @@ _FORMAT_TIMEOUT_S = 300
 _PROBE_TIMEOUT_S = 1.0
 _METADATA_API = 3
 _METADATA_VERSION = 1
+_SASL = "SASL_PLAINTEXT"
 
 _DEFAULTS = {
     # One broker, so everything is kept once.
@@ -58,6 +60,8 @@ class KafkaServer(JavaServer):
     Args:
         sasl: user and password. A second listener then wants SASL/SCRAM-SHA-256 over plaintext; see `sasl_bootstrap`. They count when the
             data directory is new.
+        listeners: further listeners, name -> security protocol as Kafka calls it, such as ``SSL``; see `address`. What they need, such as
+            a key store, is in `properties`.
         fast_boot: compile less: starts sooner, slower under load. For tests, not for benchmarks.
         java_options: further options for the broker's Java.
         version: of Kafka; another than the default is downloaded when it is first used.
@@ -73,6 +77,7 @@ class KafkaServer(JavaServer):
         heap_mb: int = 384,
         properties: Mapping[str, str] | None = None,
         sasl: tuple[str, str] | None = None,
+        listeners: Mapping[str, str] = MappingProxyType({}),
         fast_boot: bool = False,
         java_options: Sequence[str] = (),
         version: str = KAFKA_VERSION,
@@ -80,10 +85,11 @@ class KafkaServer(JavaServer):
     ) -> None:
         super().__init__(data_dir, port, heap_mb=heap_mb, properties=properties, detached=detached)
         self._sasl = sasl
+        self._listeners = {**({_SASL: _SASL} if sasl else {}), **listeners}
+        self._ports: dict[str, int] = {}
         self._fast_boot = fast_boot
         self._java_options = tuple(java_options)
         self._version = version
-        self._sasl_port: int | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -97,16 +103,20 @@ class KafkaServer(JavaServer):
         Raises:
             ConfigurationError: no `sasl` was given, or the server was never started.
         """
-        if self._sasl_port is None:
+        if _SASL not in self._ports:
             raise ConfigurationError(
                 "kafka has no SASL listener; give sasl=(user, password) and call start()"
             )
-        return f"{HOST}:{self._sasl_port}"
+        return self.address(_SASL)
+
+    def address(self, listener: str) -> str:
+        """`host:port` of one of the further listeners; they have addresses once the server was started."""
+        return f"{HOST}:{self._ports[listener]}"
 
     def _prepare(self) -> None:
         super()._prepare()
-        if self._sasl and self._sasl_port is None:
-            self._sasl_port = free_port()
+        for listener in self._listeners.keys() - self._ports.keys():
+            self._ports[listener] = free_port()
         lines = [f"{name}={value}" for name, value in self._all_properties().items()]
         self._configuration.touch(mode=0o600)  # it may hold a password
         self._configuration.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -131,10 +141,9 @@ class KafkaServer(JavaServer):
         return self.data_dir / "data"
 
     def _all_properties(self) -> dict[str, object]:
-        listeners = {"PLAINTEXT": f"{HOST}:{self.port}"}
-        if self._sasl:
-            listeners["SASL_PLAINTEXT"] = f"{HOST}:{self._sasl_port}"
-        advertised = ",".join(f"{name}://{address}" for name, address in listeners.items())
+        protocols = {"CONTROLLER": "PLAINTEXT", "PLAINTEXT": "PLAINTEXT", **self._listeners}
+        addresses = {"PLAINTEXT": self.bootstrap} | {name: self.address(name) for name in self._listeners}
+        advertised = ",".join(f"{name}://{address}" for name, address in addresses.items())
         controller = f"{HOST}:{self._own_port}"
         computed = {
             "process.roles": "broker,controller",
@@ -143,9 +152,7 @@ class KafkaServer(JavaServer):
             "controller.listener.names": "CONTROLLER",
             "listeners": f"{advertised},CONTROLLER://{controller}",
             "advertised.listeners": advertised,
-            "listener.security.protocol.map": (
-                "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
-            ),
+            "listener.security.protocol.map": ",".join(map(":".join, protocols.items())),
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": str(self._data),
         }
