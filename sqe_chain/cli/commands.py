@@ -39,7 +39,7 @@ COMMANDS = {
     "store": "store:app",
 }
 """Name -> module in this package, and its function, or its application of several commands."""
-_EXTRAS: Final = {"web": "web", "tables": "tables"}
+_EXTRAS: Final = {"web": "web", "schemas": "registry", "tables": "tables"}
 """Name of a command in a wing -> the extra that installs what it needs; of others the one that has the commands."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import sys
 import traceback
@@ -12,6 +13,7 @@ from types import ModuleType
 from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.flow import Flow, Stream
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.wings import WINGS, load
 
 _TARGET = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
 _PACKAGE = str(Path(__file__).parent.parent)
@@ -36,13 +38,19 @@ def load_flow(target: str) -> CompiledFlow:
     module, name = load_module(named.group(1)), named.group(2)
     flow = getattr(module, name, None)
     if isinstance(flow, Flow):
-        return flow.compile()
+        return _with_registry(flow.compile())
     flows = sorted(other for other, value in vars(module).items() if isinstance(value, Flow))
     known = f"Expected one of: {', '.join(flows)}" if flows else "Expected a Flow; there is none"
     if flow is None:
         raise ConfigurationError(f"module {module.__name__} ({module.__file__}) has no {name!r}. {known}")
     what = "a stream of a flow, not the flow" if isinstance(flow, Stream) else f"a {type(flow).__name__}"
     raise ConfigurationError(f"{target} is {what}. {known}")
+
+
+def _with_registry(flow: CompiledFlow) -> CompiledFlow:
+    """The flow with the schema registry of this environment: commands without the option `--registry` read it there."""
+    address = os.environ.get("SQE_CHAIN_REGISTRY")
+    return flow.asking(load(WINGS, "registry", "registry")(address)) if address else flow
 
 
 def load_module(name: str) -> ModuleType:

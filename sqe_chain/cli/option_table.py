@@ -84,6 +84,7 @@ TABLE: Final = {
     "interval": Option("How often a batch is made: 500ms, 5s, 1m. Flows without stages never wait for it.", "DURATION", env=True),
     "idle": Option("How long an input partition must be silent before stages that go by event time no longer wait for it.", "DURATION", env=True),
     "partitions": Option("Read only these input partitions, as one of several readers of the flow: 0-3, or 0,2,4-7, or 8- (8 and all above).", "SET", env=True),
+    "registry": Option("Schema registry of the flow's codecs: registry://HOST:PORT, or registries://HOST:PORT with TLS.", "URL", env=True, shared=True),
     "once": Option("Process the messages that are there now, then end."),
     "drop": Option("Forget a stored stage that the flow no longer has. Repeatable.", "STAGE"),
     "accept_rollback": Option("Continue although the whole store went back in time."),

@@ -138,6 +138,7 @@ class BatchOptions(SkipLimits, _ClaimOptions, EngineOptions, Stores, KafkaIfNeed
     max_records: int = DEFAULTS.max_records
     create_topics: int | None = None
     close_windows: bool = False
+    registry: str | None = None
 
     def deployment(
         self,
@@ -162,6 +163,7 @@ class BatchOptions(SkipLimits, _ClaimOptions, EngineOptions, Stores, KafkaIfNeed
             files=paths_of(self.files or ()),
             looked=looked,
             partitions=partitions,
+            registry=self.registry,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copyreg
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 Value = TypeVar("Value")
@@ -33,10 +33,16 @@ class Place:
     Attributes:
         topic: name of the topic.
         role: the part of its records. A flow's sources and outputs have codecs of values; their keys are bytes.
+        writes: whether the flow writes there.
+        registry: the service's schema registry, as a codec that `wants_registry` can open it; None: the service has none.
+        notes: what codecs have noted at the start, see `Codec.prepare`. Invariant: from a start on it does not change.
     """
 
     topic: str
     role: Role = "value"
+    writes: bool = False
+    registry: Any = field(default=None, repr=False, compare=False)
+    notes: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,7 @@ class Codec(ABC, Generic[Value]):
             other codecs are decoded again to check them.
         reads_back: whether each value that it has decoded is encoded and decoded to the same. Then a value that has one owner
             need not pass the codec again.
+        reads_default: whether what it decodes is certainly what the default codec of the type would read of it. Then stages take it as it is.
         is_exact: whether a value that it has encoded is certainly read back: then an output need not try. None: nobody knows.
         settle: makes of a state what decoding makes of it, after each fold: ints in fields of floats become floats. None: there is
             nothing to do.
@@ -82,10 +89,12 @@ class Codec(ABC, Generic[Value]):
             then do not store how a topic's payloads were declared.
         wants_headers: whether decoding a record needs its headers: then sources call `decode_with` instead of `decode`.
         writes_headers: whether records of an output bear the `headers` of its codec.
+        wants_registry: whether it asks a schema registry: then it finds that in its place, and each start calls `prepare`.
         python_type: type of the values.
     """
 
     reads_back: bool = False
+    reads_default: bool = False
     is_exact: Callable[[Value], bool] | None = None
     settle: Callable[[Value], None] | None = None
 
@@ -96,6 +105,7 @@ class Codec(ABC, Generic[Value]):
     self_describing: ClassVar[bool] = False
     wants_headers: ClassVar[bool] = False
     writes_headers: ClassVar[bool] = False
+    wants_registry: ClassVar[bool] = False
 
     # Kept before the subclass's own constructor runs, so that no subclass can forget a setting on its way to a worker.
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]
@@ -132,6 +142,25 @@ class Codec(ABC, Generic[Value]):
         """
         del place
         return self
+
+    def prepare(self, notes: Mapping[str, str]) -> Mapping[str, str]:
+        """Ask the registry, at a start, for what all attempts at a batch must have in common, such as a schema's id.
+
+        Only called if `wants_registry` is set, for each place of the flow. What it gives is kept in plans, and is in `Place.notes` of all
+        tasks. So a redo encodes the same, whatever the registry answers by then.
+
+        Args:
+            notes: what was noted before, by this codec and others. What is known is not to be asked for again.
+
+        Returns:
+            Name -> what is to be noted under it.
+
+        Raises:
+            Unavailable: the registry does not answer; it is asked again.
+            ConfigurationError: the start cannot go on.
+        """
+        del notes
+        return {}
 
     @abstractmethod
     def encode(self, value: Value) -> bytes:

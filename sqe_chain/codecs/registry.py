@@ -137,6 +137,8 @@ def tag_of(codec: Codec[Any]) -> str:
 
 def reads_as_default(codec: Codec[Any]) -> bool:
     """Whether values that a codec has decoded are what the default codec of their type makes of them."""
+    if codec.reads_default:
+        return True
     kinds = (dict, list) if codec.python_type is object else (codec.python_type,)
     try:
         return codec.reads_back and all(type(codec) is type(codec_for(kind)) for kind in kinds)

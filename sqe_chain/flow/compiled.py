@@ -59,6 +59,8 @@ class CompiledFlow:
         output_codec: index of an output, and the type of a value -> the codec that encodes such values, for its topic.
         headed: index of an output, and a type as envelopes name it -> the codec, if such records bear its headers. Filled as
             `output_codec` finds them: a payload has been encoded before its headers are asked for.
+        registry: the service's schema registry, for codecs that ask one; None: it has none. Sent to workers with its login.
+        notes: what codecs have noted at the start of the service; see `Codec.prepare`. A task takes it from its job.
         operators: what tasks have compiled for it (`sqe_chain.task.compiler`). It holds the flow, so it lives here: a cache elsewhere
             would keep every flow. Each process compiles its own.
         declared_topic: topic -> the topic as it is declared: of a file the name of its source.
@@ -99,6 +101,7 @@ class CompiledFlow:
     nodes: tuple[Node, ...] = field(repr=False)
     declared_name: str = ""
     partitions: Partitions | None = None
+    registry: object = field(default=None, repr=False)
 
     sources: tuple[SourceNode, ...] = field(init=False, repr=False)
     stages: tuple[StageNode, ...] = field(init=False, repr=False)
@@ -118,6 +121,7 @@ class CompiledFlow:
     codec_of: Kept[str, Codec[Any] | None] = field(init=False, repr=False)
     output_codec: Kept[tuple[int, type], Codec[Any]] = field(init=False, repr=False)
     headed: dict[tuple[int, str], Codec[Any]] = field(init=False, repr=False)
+    notes: dict[str, str] = field(init=False, repr=False)
     operators: dict[tuple[int, str, frozenset[int]], Any] = field(init=False, repr=False)
     declared_topic: Kept[str, str] = field(init=False, repr=False)
     gated: frozenset[str] = field(init=False, repr=False)
@@ -173,6 +177,7 @@ class CompiledFlow:
             "codec_of": Kept(self._codec_of),
             "output_codec": Kept(self._output_codec),
             "headed": {},
+            "notes": {},
             "operators": {},
             "declared_topic": Kept(
                 lambda topic: next((source.name for source in files if source.has(topic)), topic)
@@ -221,24 +226,64 @@ class CompiledFlow:
         codec = None if node is None else node.codec
         if node is None or codec is None or node.files is not None:  # rows of files are in no topic
             return codec
-        return _at(codec, topic)
+        return self._at(codec, Place(topic, registry=self.registry, notes=self.notes))
 
     def _output_codec(self, place: tuple[int, type]) -> Codec[Any]:
         index, python_type = place
         node = self.nodes[index]
         if not isinstance(node, OutputNode):
             raise AssertionError(f"{node.declared_at}: no output")  # noqa: TRY004 - ours, no user can cause it
+        at = Place(node.topic, writes=True, registry=self.registry, notes=self.notes)
         if isinstance(node.encoding, Codec):
             whole = index, node.encoding.python_type
             if place != whole:  # it takes values of every type, and has one memory of what it has looked up
                 return self.output_codec[whole]
-            codec = _at(node.encoding, node.topic)
+            codec = self._at(node.encoding, at)
         else:
             make = codec_for if node.encoding is None else node.encoding
-            codec = _at(make(python_type), node.topic)
+            codec = self._at(make(python_type), at)
         if codec.writes_headers:
             self.headed[index, codec.type_name] = codec
         return codec
+
+    @staticmethod
+    def _at(codec: Codec[Any], place: Place) -> Codec[Any]:
+        """A codec for the values of a topic.
+
+        Raises:
+            ConfigurationError: the codec refuses the place, or gives something else.
+        """
+        own = codec.at(place)
+        if type(own) is not type(codec) or own.python_type is not codec.python_type:
+            raise ConfigurationError(
+                f"codec {codec.name!r} gives {own!r} for the values of topic {place.topic!r}. Expected itself, or a codec of its class "
+                f"and type. Let {type(codec).__name__}.at() return one"
+            )
+        return own
+
+    @property
+    def asking_codecs(self) -> list[tuple[str, Codec[Any]]]:
+        """The codecs of sources and outputs that ask a schema registry, each with what it is for."""
+        read = (
+            (f"{source.declared_at}: source {source.name!r}", self.codec_of[topic])
+            for source in self.sources
+            for topic in (source.topics if source.files is None else ())
+        )
+        written = (
+            (
+                f"{node.declared_at}: output to {node.topic!r}",
+                self.output_codec[node.index, node.encoding.python_type],
+            )
+            for node in self.outputs
+            if isinstance(node.encoding, Codec)
+        )
+        return [
+            (what, codec) for what, codec in (*read, *written) if codec is not None and codec.wants_registry
+        ]
+
+    def asking(self, registry: object) -> Self:
+        """The same flow, whose codecs ask this schema registry."""
+        return replace(self, registry=registry)
 
     def stage_at(self, index: int) -> StageNode:
         """The stage with this index in `nodes`."""
@@ -308,21 +353,6 @@ class CompiledFlow:
     def reads_partition(self, number: int) -> bool:
         """Whether it reads the input partitions with this number."""
         return self.partitions is None or number in self.partitions
-
-
-def _at(codec: Codec[Any], topic: str) -> Codec[Any]:
-    """A codec for the values of a topic.
-
-    Raises:
-        ConfigurationError: the codec refuses the place, or gives something else.
-    """
-    own = codec.at(Place(topic))
-    if type(own) is not type(codec) or own.python_type is not codec.python_type:
-        raise ConfigurationError(
-            f"codec {codec.name!r} gives {own!r} for the values of topic {topic!r}. Expected itself, or a codec of its class and type. "
-            f"Let {type(codec).__name__}.at() return one"
-        )
-    return own
 
 
 def takes_times(stage: StageNode) -> bool:

@@ -104,6 +104,14 @@ class Flow(Topology):
     def source(
         self,
         topics: str | Iterable[str],
+        payload: Codec[Payload],
+        **options: Unpack[SourceOptions[Payload]],
+    ) -> Stream[Payload]: ...
+
+    @overload
+    def source(
+        self,
+        topics: str | Iterable[str],
         payload: Callable[[bytes], Made],
         **options: Unpack[SourceOptions[Made]],
     ) -> Stream[Made]: ...
@@ -130,7 +138,7 @@ class Flow(Topology):
     def source(
         self,
         topics: str | Iterable[str],
-        payload: type[Any] | UserFunction | None = None,
+        payload: type[Any] | Codec[Any] | UserFunction | None = None,
         *,
         codec: Codec[Any] | str | None = None,
         raw: bool = False,
@@ -142,8 +150,8 @@ class Flow(Topology):
 
         Args:
             topics: topic name, or several with the same payloads.
-            payload: type of the payloads: a protobuf message, a `msgspec.Struct`, a dataclass, dict, bytes, ...; or a
-                decoder ``bytes -> value``.
+            payload: type of the payloads: a protobuf message, a `msgspec.Struct`, a dataclass, dict, bytes, ...; a codec of such a
+                type; or a decoder ``bytes -> value``.
             codec: a codec, or its name ("protobuf", "json", "bytes", one of your own); by default the one that takes
                 this type.
             raw: the messages carry no envelope: their own coordinates are the root.
@@ -369,6 +377,8 @@ def _payload(
     Raises:
         FlowError: it has neither, or a codec beside a decoder.
     """
+    if isinstance(payload, Codec) and codec is None:
+        return payload, None
     if isinstance(payload, type):
         return payload_codec(what, payload, codec, where), None
     if is_generic(payload) or not callable(payload):

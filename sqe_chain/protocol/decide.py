@@ -15,6 +15,7 @@ from sqe_chain.features.due import lanes_after_upgrade, moments_after, moments_a
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.file_inputs import leaving_files
 from sqe_chain.features.lanes import Lanes, late_after
+from sqe_chain.features.noting import CodecNotes, given_of_notes
 from sqe_chain.features.overwrite import Overwrite
 from sqe_chain.features.overwriting import staging_after
 from sqe_chain.features.parking import (
@@ -163,6 +164,7 @@ def given_to_tasks(env: Environment, before: Plan, decision: BatchDecision) -> S
         decision.ticks,
         Revisions.of(before).for_tasks() if Revisions.name in known else None,
         Revisions.of(before).for_outputs(flow) if Revisions.name in known else None,
+        given_of_notes(flow),
     )
 
 
@@ -193,6 +195,8 @@ def sections_after(
         yield Timers.of(last).after(decision.ticks, report)
     if any(end.newer for end in report.ends):
         yield Revisions.of(last).noting(report.ends)
+    if flow.notes:
+        yield CodecNotes(dict(flow.notes))
 
 
 def _parks(env: Environment, last: Plan) -> bool:

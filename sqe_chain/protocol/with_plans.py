@@ -10,6 +10,7 @@ from sqe_chain.features.event_times import needed_offsets
 from sqe_chain.features.file_inputs import FileSettings, news_of_files, read_files
 from sqe_chain.features.lanes import check_rolled_back
 from sqe_chain.features.locations import locate_states
+from sqe_chain.features.noting import CodecNotes, ask_codecs
 from sqe_chain.features.overwriting import Overwriting
 from sqe_chain.features.parking import ReleaseRequest, check_policy
 from sqe_chain.features.readers import notice_unread
@@ -142,6 +143,7 @@ class StagedService(FlowRun):
             # Again: until it was claimed, another run may have read what is there only since it was described.
             infos = inputs.describe(env.flow, env.log)
             check_layout(env.flow, owned.last.layout, env.settings.once.drop_stages)
+            ask_codecs(env, CodecNotes.of(owned.last).notes)
             if env.role.refold is None:
                 check_own_revision(env.flow, owned.last)
             headers = stamp(env, mine, owned.last)

@@ -14,6 +14,7 @@ from functools import partial
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ConfigurationError, GroupInUse, ServiceStopped
 from sqe_chain.features.decision import BatchDecision
+from sqe_chain.features.noting import ask_codecs, given_of_notes
 from sqe_chain.features.reporting import report_traces
 from sqe_chain.features.timing import UnplannedTimes
 from sqe_chain.plans import inputs, same_inputs
@@ -87,6 +88,7 @@ class Republisher(FlowRun):
             self._revising.check_has_begun(commits)
             if not commits:  # the flow begins
                 env.say(weak)
+            ask_codecs(env, {})
             self._run = env.new_run_id()
             # The one member of the flow's group. From here on no older run can begin a batch, or commit one.
             self._member = env.log.join(flow.declared_name, flow.input_topics)
@@ -363,7 +365,8 @@ class Republisher(FlowRun):
 
     def _given(self, taking: Taking | None) -> Sections:
         """What tasks get."""
-        return Sections.of(self._skip_limit, self._skipped(), taking, self._revising.own.for_tasks())
+        notes = given_of_notes(self.env.flow)
+        return Sections.of(self._skip_limit, self._skipped(), taking, self._revising.own.for_tasks(), notes)
 
     def correct(self, time_ms: int | None, *, dry: bool = False) -> Corrected:
         """Begin the declared revision, and move back to where it begins. Instead of `start`; nothing is published.

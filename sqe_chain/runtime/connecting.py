@@ -83,6 +83,7 @@ class Deployment:
         files: source of files -> paths and patterns instead of those that are declared.
         looked: called with the bytes of each file whose content was looked at.
         partitions: input partitions of this reader, such as ``0-3``; None: all.
+        registry: address of the schema registry that codecs ask; None: there is none.
     """
 
     kafka: str | None = None
@@ -95,14 +96,17 @@ class Deployment:
     files: Mapping[str, Sequence[str]] = field(default_factory=dict)
     looked: Callable[[int], object] = lambda _size: None
     partitions: str | None = None
+    registry: str | None = None
 
     def flow_of(self, flow: CompiledFlow) -> CompiledFlow:
-        """The flow, or the one of several readers that runs here.
+        """The flow with its schema registry, or the one of several readers that runs here.
 
         Raises:
-            ConfigurationError: `partitions` are none.
+            ConfigurationError: `partitions` are none, or the address of the registry is wrong.
             FlowError: the flow cannot be read by several readers.
         """
+        if self.registry is not None:
+            flow = flow.asking(load(WINGS, "registry", "registry")(self.registry))
         return flow if self.partitions is None else flow.reader(Partitions.parse(self.partitions))
 
     def clock(self) -> ServiceClock:

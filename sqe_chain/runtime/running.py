@@ -54,6 +54,7 @@ def run(  # noqa: PLR0913 - each is an option
     on_flush: OnFlush | None = None,
     log: Literal["text", "json"] | None = "text",
     telemetry: bool = False,
+    registry: str | None = None,
     **settings: Any,  # noqa: ANN401 - those of `settings_of`
 ) -> None:
     """Run a flow as a service, here, until SIGTERM or Ctrl-C: what ``sqe-chain run`` does.
@@ -80,6 +81,7 @@ def run(  # noqa: PLR0913 - each is an option
             It runs in the service's thread, before the service continues. An error that it raises ends the service.
         log: write a line for each event to standard error, as text or JSON; None: nothing.
         telemetry: export spans by OpenTelemetry, to where the environment variables ``OTEL_…`` point; JSON lines then have their ids.
+        registry: address of the schema registry that the flow's codecs ask, ``registry://host:8081`` (docs/schema-registry.md).
         settings: further settings, such as `start`, `max_records` or `takeover`; see `sqe_chain.settings_of`.
 
     Raises:
@@ -92,6 +94,7 @@ def run(  # noqa: PLR0913 - each is an option
     deployment = Deployment(
         *(kafka, kafka_config, _urls(store), choice, create_topics, once, close_windows, _paths(files)),
         partitions=partitions,
+        registry=registry,
     )
     main = threading.current_thread() is threading.main_thread()
     launch(
@@ -289,6 +292,7 @@ def running(  # noqa: PLR0913 - each is an option
     on_flush: OnFlush | None = None,
     log: Literal["text", "json"] | None = None,
     telemetry: bool = False,
+    registry: str | None = None,
     **settings: Any,  # noqa: ANN401 - those of `settings_of`
 ) -> Iterator[RunningService]:
     """Run a flow in the background, as long as the context lasts; for arguments see `run`.
@@ -304,6 +308,7 @@ def running(  # noqa: PLR0913 - each is an option
         *(kafka, kafka_config, _urls(store), choice, create_topics),
         files=_paths(files),
         partitions=partitions,
+        registry=registry,
     )
     observers = _observers(deployment.flow_of(compiled), log, on_flush, telemetry=telemetry)
     service = RunningService(compiled, _settings(interval, settings), deployment, observers)

@@ -24,6 +24,7 @@ from sqe_chain.task.digest import of_cell, rows_digest
 from sqe_chain.task.event_times import Taking
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.inputs import Given, Inputs, stretches
+from sqe_chain.task.noted import take_notes
 from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.poison import exclusion_of, place_of
 from sqe_chain.task.results import Behind, Block, ChangedStates, Job, Report, Stores, Units, taken
@@ -64,6 +65,7 @@ class Level:
         report: Report,
         block: BlockTraces | None = None,
     ) -> None:
+        take_notes(flow, job)
         self._flow = flow
         self._level = level  # 1 or more
         self._part = part

@@ -12,6 +12,7 @@ from sqe_chain.ports import Message, Output, Range, StateStore
 from sqe_chain.task.collector import Collector
 from sqe_chain.task.compiler import Compiler
 from sqe_chain.task.level import Level, run_level
+from sqe_chain.task.noted import take_notes
 from sqe_chain.task.outputs import Gatherer
 from sqe_chain.task.results import Block, Job, Outputs, Portion, Report, Stores, Units, spread, taken
 from sqe_chain.task.shuffling import Shuffle, ShuffledUnits, in_order, wake
@@ -44,6 +45,7 @@ class Reading:
     """Level 0 of one task: its input partitions, one after the other; without a shuffle, level 1 too."""
 
     def __init__(self, flow: CompiledFlow, job: Job, stores: Stores) -> None:
+        take_notes(flow, job)
         self.report = Report()
         self._flow = flow
         self._job = job

@@ -58,7 +58,7 @@ class Job:
         with_care: folds are taken back for an input that fails, which is slow. Without it, the first input that fails
             ends the attempt.
         sections: what tasks get for features, by its class: `Taking`, `Moments`, `Ticks`, `Closing`, `SkipLimit`, `Behind`, `ParkedKeys`,
-            `Releasing`, `Followed`, `OutputRevisions`.
+            `Releasing`, `Followed`, `OutputRevisions`, `Noted`.
     """
 
     transition: Transition

@@ -80,6 +80,8 @@ class Rehearsal(Arming, Results):
         max_rows_per_write: rows that one write to the store takes; larger writes are split.
         now_ms: initial time of the clock, in milliseconds since 1970; by default in the year 2100.
         reader: input partitions of this one of several readers of the flow, such as ``0-3``; they share `log` and `store`.
+        registry: address of the schema registry that codecs ask; by default one in memory, which takes every schema. Rehearsals of a
+            chain share ``memory://`` and a name.
 
     Attributes:
         log: the broker.
@@ -103,9 +105,14 @@ class Rehearsal(Arming, Results):
         max_rows_per_write: int = 5_000,
         now_ms: int | None = None,
         reader: str | None = None,
+        registry: str | None = None,
     ) -> None:
         unique = next(_names)
         whole = flow.compile()
+        if whole.registry is None and whole.asking_codecs:
+            whole = whole.asking(
+                load(WINGS, "registry", "registry")(registry or f"memory://rehearsal-{unique}")
+            )
         self._flow = whole if reader is None else whole.reader(Partitions.parse(reader))
         self.log = log or MemoryLog(f"rehearsal-{unique}")
         if block_records is not None:

@@ -1,4 +1,4 @@
-"""`python -m sqe_chain.ext.dev fetch [KIND...]`: download what the servers need, all of them by default.
+"""`python -m sqe_chain.ext.dev fetch [KIND...]`: download what the servers need, by default all but Apicurio.
 
 `python -m sqe_chain.ext.dev warm`: let Kafka and Spark start in half the time: archive the Java classes that they load. It takes a
 minute, once.
@@ -11,7 +11,7 @@ import sys
 
 from sqe_chain.errors import ChainError
 from sqe_chain.ext.dev import kafka
-from sqe_chain.ext.dev.packages import KINDS, fetch
+from sqe_chain.ext.dev.packages import KINDS, USUAL, fetch
 
 
 def _show(line: str) -> None:
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
         if command == "warm":
             _warm()
         else:
-            fetch(_show, kinds or KINDS)
+            fetch(_show, kinds or USUAL)
     except ChainError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_status

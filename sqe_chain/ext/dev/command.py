@@ -1,4 +1,4 @@
-"""`sqe-chain dev`: real Kafka, Redis, Cassandra and PostgreSQL on this machine, without containers."""
+"""`sqe-chain dev`: real Kafka, Redis, Cassandra, PostgreSQL and Apicurio on this machine, without containers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from sqe_chain.ext.dev.machine import DEFAULT_KINDS
 from sqe_chain.ext.dev.packages import KINDS
 from sqe_chain.ports import WithSchema
 
-app = typer.Typer(no_args_is_help=True, help="Real Kafka, Redis, Cassandra and PostgreSQL on this machine.")
+app = typer.Typer(
+    no_args_is_help=True, help="Real Kafka, Redis, Cassandra, PostgreSQL and Apicurio on this machine."
+)
 
 _DirOption = Annotated[
     Path | None,
@@ -45,7 +47,8 @@ def dev_up(
     port: Annotated[
         list[str] | None,
         Option(
-            "Port of kafka, redis, cassandra or postgres; by default a free one. Repeatable.", "SERVER=PORT"
+            "Port of kafka, redis, cassandra or postgres; by default a free one. apicurio=PORT also starts that schema registry. Repeatable.",
+            "SERVER=PORT",
         ),
     ] = None,
     json: JsonOption = False,
@@ -57,7 +60,8 @@ def dev_up(
     ports = _ports(port or ())
     wanted = {"cassandra": cassandra, "postgres": postgres}
     with_tables = [kind for kind, asked in wanted.items() if asked or kind in ports]
-    kinds = (*DEFAULT_KINDS, *with_tables)
+    registries = ["apicurio"] if "apicurio" in ports else []
+    kinds = (*DEFAULT_KINDS, *with_tables, *registries)
     fetch(lambda line: ERR.print(Text(line, "dim")), kinds)
     machine = up(kinds, directory, **{f"{kind}_port": ports[kind] for kind in ports})
     for kind in with_tables:
@@ -68,6 +72,8 @@ def dev_up(
         OUT.print("for a service in one process, in this terminal:")
         OUT.print(f"  export SQE_CHAIN_KAFKA={kafka.address}")
         OUT.print(f"  export SQE_CHAIN_STORE={redis.address}")
+        for registry in filter(None, map(machine.server, registries)):
+            OUT.print(f"  export SQE_CHAIN_REGISTRY={registry.address}")
         OUT.print("  export SQE_CHAIN_ENGINE=inprocess")
 
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.dev.apicurio import ApicurioServer
 from sqe_chain.ext.dev.cassandra import CassandraServer
 from sqe_chain.ext.dev.kafka import KafkaServer
 from sqe_chain.ext.dev.lock import exclusive
@@ -26,7 +27,8 @@ DEFAULT_KINDS = ("kafka", "redis")
 _LOCK_TIMEOUT_S = 300
 
 _CLASSES: Mapping[str, type[Server]] = {
-    server.kind: server for server in (KafkaServer, RedisServer, CassandraServer, PostgresServer)
+    server.kind: server
+    for server in (KafkaServer, RedisServer, CassandraServer, PostgresServer, ApicurioServer)
 }
 
 
@@ -84,6 +86,7 @@ def up(
     redis_port: int | None = None,
     cassandra_port: int | None = None,
     postgres_port: int | None = None,
+    apicurio_port: int | None = None,
     heap_mb: int = 384,
 ) -> DevMachine:
     """Start the servers that are not running yet; they outlive this process. Data of an earlier `up` are kept.
@@ -95,6 +98,7 @@ def up(
         redis_port: the same for Redis.
         cassandra_port: the same for Cassandra.
         postgres_port: the same for PostgreSQL.
+        apicurio_port: the same for Apicurio, a schema registry.
         heap_mb: Kafka's Java heap in MiB.
 
     Raises:
@@ -106,6 +110,7 @@ def up(
     if unknown:
         raise ConfigurationError(f"cannot start {', '.join(unknown)}; choose from {', '.join(KINDS)}")
     ports = {"kafka": kafka_port, "redis": redis_port, "cassandra": cassandra_port, "postgres": postgres_port}
+    ports["apicurio"] = apicurio_port
     with _locked(directory) as path:
         _check_ports(_read(path), ports)
         for kind in (kind for kind in KINDS if kind in kinds):
@@ -176,11 +181,13 @@ def _check_ports(machine: DevMachine, ports: Mapping[str, int | None]) -> None:
 
 
 def _start(kind: str, path: Path, port: int | None, heap_mb: int) -> DevServer:
-    server: KafkaServer | RedisServer | CassandraServer | PostgresServer
+    server: KafkaServer | RedisServer | CassandraServer | PostgresServer | ApicurioServer
     if kind == "kafka":
         server = KafkaServer(path / kind, port, heap_mb=heap_mb, detached=True)
     elif kind == "redis":
         server = RedisServer(path / kind, port, detached=True)
+    elif kind == "apicurio":
+        server = ApicurioServer(path / kind, port, detached=True)
     elif kind == "postgres":
         server = PostgresServer(path / kind, port, detached=True)
     else:

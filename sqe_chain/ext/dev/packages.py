@@ -14,10 +14,13 @@ from pathlib import Path
 
 from sqe_chain.engines.java import cache_directory, java
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.dev import apicurio_archive as apicurio
 from sqe_chain.ext.dev.jars import CASSANDRA, KAFKA, KAFKA_VERSION, Jars, Report, kafka_jars, retrieve
 from sqe_chain.ext.dev.lock import exclusive
 
-KINDS = ("kafka", "redis", "cassandra", "postgres")
+USUAL = ("kafka", "redis", "cassandra", "postgres")
+"""Servers that are fetched unless others are named."""
+KINDS = (*USUAL, "apicurio")
 """Servers that can be fetched and started."""
 
 _LOCK_TIMEOUT_S = 900
@@ -55,7 +58,7 @@ class RedisProgram:
     environment: Mapping[str, str] = field(default_factory=dict)  # variables that it needs
 
 
-def fetch(report: Report = _log.info, kinds: Collection[str] = KINDS) -> None:
+def fetch(report: Report = _log.info, kinds: Collection[str] = USUAL) -> None:
     """Download everything that the servers need, so that they start without a network. May be repeated.
 
     Raises:
@@ -71,6 +74,8 @@ def fetch(report: Report = _log.info, kinds: Collection[str] = KINDS) -> None:
         report(f"{CASSANDRA.title}: {fetch_cassandra(report)}")
     if "postgres" in kinds:
         report(f"PostgreSQL: {fetch_postgres(report)}")
+    if "apicurio" in kinds:
+        report(f"Apicurio: {fetch_apicurio(report)}")
 
 
 def fetch_kafka(report: Report = _log.info, version: str = KAFKA_VERSION) -> Path:
@@ -128,6 +133,11 @@ def fetch_postgres(report: Report = _log.info) -> Path:
         "postgres", report, lambda target: _unpack("PostgreSQL", _POSTGRES, "postgresql", target, report)
     )
     return max(target.glob("usr/lib/postgresql/*/bin/initdb"), key=_postgres_version).parent
+
+
+def fetch_apicurio(report: Report = _log.info) -> Path:
+    """The directory with the schema registry; see `fetch_kafka`."""
+    return _cached(apicurio.DIRECTORY, report, lambda target: apicurio.download(target, report))
 
 
 def _postgres_version(program: Path) -> int:

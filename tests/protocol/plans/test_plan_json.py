@@ -22,6 +22,7 @@ from sqe_chain.features.due import DueMoments
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.file_inputs import LoadedFiles
 from sqe_chain.features.lanes import Lanes
+from sqe_chain.features.noting import CodecNotes
 from sqe_chain.features.overwrite import Overwrite
 from sqe_chain.features.parking import Parking
 from sqe_chain.features.rebuilding import Reached, Rebuilding, Unfinished
@@ -111,6 +112,7 @@ def test_a_layout_that_is_not_that_of_the_plan_before_is_encoded_again() -> None
 
 
 SECTIONS: list[tuple[Section, str]] = [
+    (CodecNotes({"avro orders-value": "7"}), '{"notes":{"avro orders-value":"7"}}'),
     (Announcing({"s": ("00ff", "")}), '{"announced":{"s":["00ff",""]}}'),
     (Rebuilding(published_until={("t", 0): 9}), '{"rebuild":{"published_until":{"t/0":9}}}'),
     (

@@ -17,7 +17,7 @@ from sqe_chain.cli.commands import COMMANDS, application
 from sqe_chain.cli.option_table import SHARED
 from sqe_chain.cli.options import ALSO
 
-WINGS = ("dev", "tables", "trace", "why-not", "audit", "doctor", "web")
+WINGS = ("dev", "schemas", "tables", "trace", "why-not", "audit", "doctor", "web")
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, *WINGS])
@@ -51,8 +51,8 @@ def test_what_a_service_does_not_need_is_not_loaded() -> None:
 
 
 TAKEN = {
-    "run": "TARGET kafka kafka-config store interval idle start engine workers master spark-conf partitions once close-windows create-topics takeover drop accept-rollback accept-changed-batch accept-lost-dead-letters allow-weak-durability max-records max-bytes files abandon max-excluded log-json metrics-port metrics-host web telemetry",
-    "load": "TARGET store files kafka kafka-config engine workers master spark-conf abandon close-windows overwrite overwrite-partitions again drop-overwrite create-topics takeover allow-weak-durability max-records max-excluded json log-json",
+    "run": "TARGET kafka kafka-config store interval idle start engine workers master spark-conf partitions once close-windows create-topics takeover drop accept-rollback accept-changed-batch accept-lost-dead-letters allow-weak-durability max-records max-bytes files abandon max-excluded log-json metrics-port metrics-host web telemetry registry",
+    "load": "TARGET store files kafka kafka-config engine workers master spark-conf abandon close-windows overwrite overwrite-partitions again drop-overwrite create-topics takeover allow-weak-durability max-records max-excluded json log-json registry",
     "show": "TARGET svg compiled",
     "state": "TARGET STAGE KEYS store match where from to output waiting json limit",
     "rebuild": "TARGET accept-lost-dead-letters kafka kafka-config store engine workers master spark-conf resume announce takeover allow-weak-durability max-excluded log-json",
@@ -78,6 +78,7 @@ TAKEN = {
     "flows forget": "NAME kafka kafka-config store topics yes",
     "readers": "TARGET to json kafka kafka-config store start takeover allow-weak-durability log-json",
     "store init": "URL replication datacenter-replication flow check",
+    "schemas": "ACTION TARGET registry json",
     "tables show": "ADDRESS option json",
     "tables compact": "ADDRESS option json",
     "tables vacuum": "ADDRESS option retain-hours json",
@@ -109,8 +110,8 @@ def test_one_person_can_hold_the_command() -> None:
         for one in command.params
         if one.param_type_name == "option" and not one.hidden
     ]
-    assert len(commands) <= 33
-    assert len(own) + len(SHARED) <= 120
+    assert len(commands) <= 34
+    assert len(own) + len(SHARED) <= 122
 
 
 def test_the_help_of_run_begins_with_what_is_usual() -> None:

@@ -1,0 +1,245 @@
+"""Goal: flows read and publish records with schemas, through crashes and outages of the registry, and a redo gives the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from sqe_chain.codecs import Place
+from sqe_chain.engines.packing import PackedFlow
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.registry import Avro
+from sqe_chain.ext.registry.address import parse_registry
+from sqe_chain.ext.registry.avro_types import avro_schema_of
+from sqe_chain.ext.registry.client import forget_registries
+from sqe_chain.features.noting import CodecNotes
+from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import PoisonPolicy
+from sqe_chain.plans.stored_plans import read_last_plan
+from sqe_chain.testing import Rehearsal
+from tests.support.schema_registry import TestRegistry, serving
+
+
+@dataclass
+class Order:
+    shop: str
+    amount: float = 0.0
+
+
+@dataclass
+class Total:
+    shop: str = ""
+    amount: float = 0.0
+
+
+@pytest.fixture
+def registry() -> Iterator[TestRegistry]:
+    with serving() as served:
+        served.register("orders-value", avro_schema_of(Order))
+        served.register("totals-value", avro_schema_of(Total))
+        yield served
+
+
+def add(total: Total, order: Order) -> None:
+    total.shop = order.shop
+    total.amount += order.amount
+
+
+def totals(poison: PoisonPolicy = "stop") -> Flow:
+    flow = Flow("totals", state_partitions=2, poison=poison)
+    orders = flow.source("orders", Avro(Order), raw=True)
+    by_shop = orders.aggregate("by-shop", key=lambda order: order.shop, state=Total, fold=add)
+    by_shop.changes().to("totals", partitions=1, codec=Avro(Total), carrier="headers")
+    return flow
+
+
+def republisher() -> Flow:
+    flow = Flow("copies")
+    orders = flow.source("orders", Avro(Order), raw=True)
+    orders.map(lambda order: Total(order.shop, order.amount)).to(
+        "totals", partitions=1, codec=Avro(Total), carrier="headers"
+    )
+    return flow
+
+
+def feed(rehearsal: Rehearsal, registry: TestRegistry, *orders: Order) -> None:
+    codec = Avro(Order).at(Place("orders", registry=parse_registry(registry.address)))
+    for order in orders:
+        rehearsal.feed("orders", codec.encode(order))
+
+
+def another_process(rehearsal: Rehearsal, flow: Flow, registry: TestRegistry) -> None:
+    """Go on without anything that the process had looked up."""
+    forget_registries()
+    rehearsal.flow = flow.compile().asking(parse_registry(registry.address))
+    rehearsal.service = None
+
+
+def values_in(rehearsal: Rehearsal, topic: str = "totals") -> list[bytes]:
+    return [payload for envelope in rehearsal.published(topic) for payload in envelope.payloads if payload]
+
+
+@pytest.mark.parametrize("declare", [totals, republisher])
+def test_records_with_schemas_are_read_and_published(declare: Any, registry: TestRegistry) -> None:
+    rehearsal = Rehearsal(declare(), registry=registry.address)
+    feed(rehearsal, registry, Order("a", 1.5), Order("b", 2.0))
+    rehearsal.run_until_caught_up()
+    codec = Avro(Total).at(Place("totals", registry=parse_registry(registry.address)))
+    read = sorted((codec.decode(data) for data in values_in(rehearsal)), key=lambda total: total.shop)
+    assert read == [Total("a", 1.5), Total("b", 2.0)]
+    assert {data[:5] for data in values_in(rehearsal)} == {b"\0\0\0\0\2"}
+
+
+def test_a_redo_gives_the_ids_of_its_plan_though_the_registry_has_others_now(registry: TestRegistry) -> None:
+    rehearsal = Rehearsal(totals(), registry=registry.address)
+    feed(rehearsal, registry, Order("a", 1.5))
+    rehearsal.run_until_caught_up()
+    feed(rehearsal, registry, Order("a", 2.0))
+    rehearsal.crash(step=5)
+    rehearsal.run_until_crash()
+    feed_with_old_ids = values_in(rehearsal)
+    another_process(rehearsal, totals(), registry)
+    registry.renumber(by=40)
+    registry.schemas[1] = registry.schemas[41]  # of the records that are in the topic
+    registry.asked.clear()
+    rehearsal.run_until_caught_up()
+    assert feed_with_old_ids == values_in(rehearsal)[:1]
+    assert {data[:5] for data in values_in(rehearsal)} == {b"\0\0\0\0\2"}
+    assert not [asked for asked in registry.asked if asked.startswith("POST")], (
+        "what is noted is not asked for"
+    )
+
+
+def test_the_id_is_noted_in_the_plan_before_anything_is_published(registry: TestRegistry) -> None:
+    rehearsal = Rehearsal(totals(), registry=registry.address)
+    feed(rehearsal, registry, Order("a", 1.5))
+    rehearsal.crash(step=5)
+    rehearsal.run_until_crash()
+    plan = read_last_plan(rehearsal.stores[""], "totals")
+    assert plan is not None
+    assert [*CodecNotes.of(plan).notes.values()] == [f"2 {registry.schemas[2]['guid']}"]
+
+
+def test_another_schema_of_the_code_has_another_id(registry: TestRegistry) -> None:
+    rehearsal = Rehearsal(totals(), registry=registry.address)
+    feed(rehearsal, registry, Order("a", 1.5))
+    rehearsal.run_until_caught_up()
+    changed = Flow("totals", state_partitions=2)
+    by_shop = changed.source("orders", Avro(Order), raw=True).aggregate(
+        "by-shop", key=lambda order: order.shop, state=Total, fold=add
+    )
+    by_shop.changes().to(
+        "totals", partitions=1, codec=Avro(Total, namespace="shops", auto_register=True), carrier="headers"
+    )
+    another_process(rehearsal, changed, registry)
+    feed(rehearsal, registry, Order("a", 1.0))
+    rehearsal.run_until_caught_up()
+    assert [data[:5] for data in values_in(rehearsal)] == [b"\0\0\0\0\2", b"\0\0\0\0\3"]
+
+
+@pytest.mark.parametrize("declare", [totals, republisher])
+def test_a_schema_that_is_not_registered_ends_the_start(declare: Any) -> None:
+    with serving() as served:
+        rehearsal = Rehearsal(declare(), registry=served.address)
+        with pytest.raises(
+            ConfigurationError, match=r"(?s)output to 'totals': subject 'totals-value'.*schemas register"
+        ):
+            rehearsal.run_until_caught_up()
+        assert not served.schemas
+
+
+@pytest.mark.parametrize("declare", [totals, republisher])
+def test_a_login_that_is_refused_ends_the_start(declare: Any, registry: TestRegistry) -> None:
+    registry.login = "ann:secret"
+    with pytest.raises(ConfigurationError, match=r"source 'orders': schema registry .*Unauthorized"):
+        Rehearsal(declare(), registry=registry.address).run_until_caught_up()
+    address = registry.address.replace("//", "//ann:secret@")
+    Rehearsal(declare(), registry=address).run_until_caught_up()
+
+
+OUTAGES: dict[str, tuple[int, Any]] = {
+    "too many requests": (429, {"error_code": 429, "message": "slow down"}),
+    "an error of its own": (500, {"error_code": 50001, "message": "Error in the backend data store"}),
+    "a proxy's page": (502, b"<html>bad gateway</html>"),
+    "another server": (404, b"<html>not here</html>"),
+    "no JSON": (200, b"<html>please log in</html>"),
+    "the login was changed": (401, {"error_code": 40101, "message": "Unauthorized"}),
+}
+
+
+# A login that is wrong from the beginning ends the start.
+@pytest.mark.parametrize(
+    ("when", "outage"),
+    [
+        *(("between two batches", outage) for outage in OUTAGES),
+        *(("at the start", outage) for outage in OUTAGES if "login was changed" not in outage),
+    ],
+)
+@pytest.mark.parametrize("poison", ["stop", "skip"])
+def test_a_registry_that_does_not_answer_is_waited_for(
+    when: str, outage: str, poison: PoisonPolicy, registry: TestRegistry
+) -> None:
+    """Nothing is skipped meanwhile, though a record cannot be decoded."""
+    rehearsal = Rehearsal(totals(poison), registry=registry.address)
+    if when == "between two batches":
+        rehearsal.run_until_caught_up()
+    feed(rehearsal, registry, Order("a", 1.5))
+    registry.answer = OUTAGES[outage]
+
+    def repair() -> None:
+        if rehearsal.clock.waits == 3:
+            registry.answer = None
+
+    rehearsal.clock.while_waiting = repair
+    rehearsal.run_until_caught_up()
+    assert rehearsal.clock.waits == 3
+    assert rehearsal.states("by-shop") == {b"a": Total("a", 1.5)}
+
+
+def test_a_registry_that_is_away_is_waited_for(registry: TestRegistry) -> None:
+    with serving() as second:
+        second.schemas, second.subjects = registry.schemas, registry.subjects
+    rehearsal = Rehearsal(totals(), registry=second.address)
+    feed(rehearsal, registry, Order("a", 1.5))
+    back = serving(second)
+
+    def repair() -> None:
+        if rehearsal.clock.waits == 2:
+            back.__enter__()
+
+    rehearsal.clock.while_waiting = repair
+    rehearsal.run_until_caught_up()
+    back.__exit__(None, None, None)
+    assert rehearsal.states("by-shop") == {b"a": Total("a", 1.5)}
+
+
+def test_an_unknown_id_is_poison(registry: TestRegistry) -> None:
+    rehearsal = Rehearsal(totals("dead_letter"), registry=registry.address)
+    feed(rehearsal, registry, Order("a", 1.5))
+    rehearsal.feed("orders", b"\0\0\0\0\x63x")
+    feed(rehearsal, registry, Order("a", 1.0))
+    rehearsal.run_until_caught_up()
+    assert rehearsal.states("by-shop") == {b"a": Total("a", 2.5)}
+    (letter,) = rehearsal.log.records("totals.dead-letters")
+    assert any(
+        "schema id 99" in (content or b"").decode(errors="replace") for _, content in letter.headers() or ()
+    )
+
+
+def test_a_worker_has_the_registry_with_its_login(registry: TestRegistry) -> None:
+    registry.login = "ann:secret"
+    address = parse_registry(registry.address.replace("//", "//ann:secret@"))
+    flow = PackedFlow.of(totals().compile().asking(address)).unpack()
+    codec = Avro(Order).at(Place("orders", registry=address))
+    assert flow.codec_of["orders"].decode(codec.encode(Order("a"))) == Order("a")  # type: ignore[union-attr]
+
+
+def test_a_rehearsal_needs_no_registry() -> None:
+    rehearsal = Rehearsal(totals())
+    rehearsal.feed("orders", Order("a", 1.5))
+    rehearsal.run_until_caught_up()
+    assert rehearsal.states("by-shop") == {b"a": Total("a", 1.5)}
+    assert rehearsal.published("totals")[0].type == "avro:Total"
