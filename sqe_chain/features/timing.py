@@ -316,7 +316,7 @@ def with_times(flow: CompiledFlow, decision: BatchDecision, known: KnownTimes) -
 def taking(flow: CompiledFlow, before: Plan, decision: BatchDecision) -> Taking:
     """What tasks get: what outputs promise, and which inputs are taken. Pure."""
     taken, frontier = decision.taken or Taken(), EventTime.of(before).frontier
-    promised = _promised(flow, taken, frontier)
+    promised = _promised(flow, decision, frontier)
     times = EventTime.of(before).times
     last = frontier and last_of(gated_times(flow, times), frontier)
     return Taking(
@@ -324,9 +324,14 @@ def taking(flow: CompiledFlow, before: Plan, decision: BatchDecision) -> Taking:
     )
 
 
-def _promised(flow: CompiledFlow, taken: Taken, frontier: Frontier | None) -> Mapping[str, int]:
+def _promised(flow: CompiledFlow, decision: BatchDecision, frontier: Frontier | None) -> Mapping[str, int]:
     """What outputs of a batch promise, after the frontier of the one before."""
-    return taken.promised or watermarks_of(flow, progress_of(taken.times), frontier)
+    taken = decision.taken or Taken()
+    promised = taken.promised or watermarks_of(flow, progress_of(taken.times), frontier)
+    if decision.closing is None:
+        return promised
+    # Where writers were idle, event time is one beyond the latest input, and results of windows that are closed have its time.
+    return {output: min(at_ms, decision.closing.event_ms) for output, at_ms in promised.items()}
 
 
 def event_time_after(
@@ -345,7 +350,7 @@ def event_time_after(
             if tp in times
         }
     seen = seen_after(before.seen, decision.clock_ms, gated, idle_ms)
-    promised = _promised(flow, decision.taken or Taken(), before.frontier)
+    promised = _promised(flow, decision, before.frontier)
     return EventTime(times, frontier_after(last, decision), seen, promised)
 
 
