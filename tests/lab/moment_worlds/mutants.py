@@ -7,7 +7,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
-from sqe_chain.ext.explain.recording import _RecordingWork
 from sqe_chain.features import timing
 from sqe_chain.features.event_times import watermarks_of
 from sqe_chain.features.timing import take_by_time
@@ -25,12 +24,6 @@ def _tight(*given: Any) -> dict[str, int]:
 MUTANTS: Final[Mapping[str, tuple[str, object, str, object]]] = {
     "beyond": ("a flow that publishes again reads further than it had read", decide, "take_by_time", _beyond),
     "tight": ("an output promises a millisecond more than it keeps", timing, "watermarks_of", _tight),
-    "untraced": (
-        "a trace does not do what event time makes due",
-        _RecordingWork,
-        "due_ms",
-        property(lambda _: None),
-    ),
 }
 """Name -> what it breaks; the object, the name of its attribute, and what is there instead."""
 
