@@ -27,13 +27,14 @@ class Shape(Struct, frozen=True):
 
     Attributes:
         kind: of the windows of rows; see `WINDOWS`.
-        earliest: the place of an upload is its earliest row; else it is its record's, and rows are older.
-        exploding, passing: a republisher is before the first flow with windows; another one is between the two.
+        earliest: the place of an upload is its earliest row. Else it is its record's, and rows are older.
+        exploding: a republisher is before the first flow with windows.
+        passing: a republisher is between the two flows with windows.
         separate: the first one publishes an envelope for each row.
         by_start: days go by the beginning of a window; else by its place.
-        poison: of the first flow; with another policy than `stop` some rows fail.
-        raw, middle, first, passed: partitions of the topics.
-        first_states, second_states: state partitions of the two flows.
+        poison: of the first flow. With another policy than `stop` some rows fail.
+        raw: partitions of the topic of this name, as `middle`, `first` and `passed`.
+        first_states: state partitions of the first flow; `second_states`: of the second one.
     """
 
     kind: str

@@ -9,7 +9,6 @@ from __future__ import annotations
 import pytest
 
 from tests.lab.moment_worlds.__main__ import PROGRAM
-from tests.lab.moment_worlds.mutants import MUTANTS
 
 SHARES, WORLDS = 4, 8
 
@@ -26,6 +25,6 @@ def test_windows_that_are_closed_give_nothing_that_was_promised_not_to_come() ->
     assert not fault, f"seed {seed}: {fault}"
 
 
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_wrong_rule_is_found(name: str) -> None:
-    assert PROGRAM.found_in(name, range(200))[1]
+def test_a_wrong_rule_is_found() -> None:
+    """By the first few worlds; `--mutants` has more of them."""
+    assert PROGRAM.found_in("tight", range(20))[1]
