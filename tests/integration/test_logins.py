@@ -200,7 +200,7 @@ def test_tokens_that_expire_while_nothing_is_sent_are_renewed(issuing: GuardedBr
     assert issuer.issued >= issued > 0
 
 
-@pytest.mark.few(1)
+@pytest.mark.release
 @pytest.mark.parametrize("login", ["oidc", "callback"])
 def test_an_issuer_that_is_away_is_an_outage(issuing: GuardedBroker, login: str) -> None:
     """For clients that have a token, and for those that begin; and it ends when the issuer answers again."""
