@@ -224,6 +224,9 @@ def test_an_issuer_that_is_away_is_an_outage(issuing: GuardedBroker, login: str)
         assert retry_until_available(partial(each.describe, [topic]))
     count = retry_until_available(partial(log.bounds, [(topic, 0)]))[topic, 0].stable_end
     retry_until_available(partial(log.committed, f"g-{topic}", [(topic, 0)]))
+    about = log.describe([topic])[topic]
+    # A client that was refused meanwhile reports it once, and is replaced.
+    retry_until_available(lambda: list(log.read(Range(topic, about.topic_id, 0, 0, count))))
     use(log, topic, count)
     log.close()
     new.close()
