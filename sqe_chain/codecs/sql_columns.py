@@ -13,10 +13,12 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqe_chain.codecs.codec import Codec, Field, FieldKind
-from sqe_chain.codecs.type_walk import Info, describe, fields_of, kind_of
+
+if TYPE_CHECKING:
+    from sqe_chain.codecs.type_walk import Info
 
 KEY: Final = "key"
 ERROR: Final = "sqe_error"
@@ -174,11 +176,11 @@ def columns_of(codec: Codec[Any]) -> tuple[SqlColumn, ...]:
 
 def _infos_of(codec: Codec[Any]) -> dict[str, Info]:
     """The descriptions of a class's fields by name; of protobuf and other codecs, none."""
-    return (
-        {field.name: field.type for field in fields_of(describe(codec.python_type))}
-        if codec.name == "json"
-        else {}
-    )
+    if codec.name != "json":
+        return {}
+    from sqe_chain.codecs.type_walk import describe, fields_of  # noqa: PLC0415 - it needs msgspec, which protobuf's users need not have
+
+    return {field.name: field.type for field in fields_of(describe(codec.python_type))}
 
 
 def _column(field: Field, info: Info | None) -> SqlColumn:
@@ -191,6 +193,8 @@ def _column(field: Field, info: Info | None) -> SqlColumn:
 
 def _form_of(info: Info) -> _Form | None:
     """The column of a type; None: it is neither flat nor known, and becomes JSON."""
+    from sqe_chain.codecs.type_walk import kind_of  # noqa: PLC0415 - the same
+
     kinds = [part for part in getattr(info, "types", (info,)) if kind_of(part) != "none"]
     if {kind_of(part) for part in kinds} == {"int", "float"}:
         return _NUMERIC

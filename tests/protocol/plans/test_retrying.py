@@ -122,7 +122,17 @@ def test_a_range_is_read_again_from_its_beginning() -> None:
 BARE: dict[type[object], set[str]] = {
     Log: {"read", "writer", "transactional_writer", "commit", "delete_topic", "delete_group"},
     StateStore: {
-        *("read", "scan", "beat", "close", "forget", "forget_part", "forget_locations", "flows"),
+        *(
+            "read",
+            "scan",
+            "beat",
+            "close",
+            "forget",
+            "forget_part",
+            "forget_locations",
+            "flows",
+            "check_view_table",
+        ),
         *("max_rows", "max_bytes", "max_key_bytes", "max_state_bytes"),
     },
 }
