@@ -15,8 +15,7 @@ from pathlib import Path
 from sqe_chain.adapters import open_store
 from sqe_chain.adapters.cassandra import CassandraStore
 from sqe_chain.ext.dev import CassandraServer, KafkaServer, RedisServer
-from tests.lab.simulator import drawn
-from tests.traces.recording import record
+from tests.traces.recording import recorded
 from tests.traces.replaying import PORTS, Replayed, replayed_broker, replayed_stores
 
 
@@ -50,7 +49,7 @@ def main() -> int:
     options = parser.parse_args()
     began, found, cut = time.perf_counter(), dict[str, Replayed](), Counter[str]()
     seeds = range(options.seed, options.seed + options.schedules)
-    recordings = {seed: record(drawn(seed)) for seed in seeds}
+    recordings = recorded(seeds)
     for recording in recordings.values():
         cut.update(trace.cut for trace in (recording.log, *recording.stores) if trace.cut)
     for port in options.at.split(","):

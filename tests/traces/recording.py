@@ -21,7 +21,7 @@ from sqe_chain.ports import (
     TopicPartition,
     Writer,
 )
-from tests.lab.simulator import Schedule, Simulation, Violation
+from tests.lab.simulator import Schedule, Simulation, Violation, drawn
 
 CALLS_OF_STORES: Final = (
     *("home", "set_home", "beat", "plan", "flows", "forget", "forget_part", "headers", "read", "write"),
@@ -414,6 +414,14 @@ class Recording:
 
     log: Trace
     stores: tuple[Trace, ...]
+
+
+def recorded(seeds: Iterable[int]) -> dict[int, Recording]:
+    """Draw schedules and record them, by their seeds; without transactional flows, whose topic of markers a replay does not make."""
+    schedules = {seed: drawn(seed) for seed in seeds}
+    return {
+        seed: record(schedule) for seed, schedule in schedules.items() if not schedule.world.transactional
+    }
 
 
 def record(schedule: Schedule) -> Recording:
