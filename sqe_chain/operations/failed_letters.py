@@ -28,7 +28,7 @@ from sqe_chain.operations.failed import (
 from sqe_chain.operations.processing_letters import LettersMade, parked_record, place_of, process_letters
 from sqe_chain.operations.replayed_before import forget_replayed, read_replayed
 from sqe_chain.plans import inputs
-from sqe_chain.plans.own_revisions import OwnRevisions
+from sqe_chain.plans.own_revisions import OwnRevisions, declared_revision
 from sqe_chain.ports import Log, TopicInfo
 from sqe_chain.ports.log import shown_place
 from sqe_chain.protocol.committed import check_no_plans
@@ -132,10 +132,15 @@ class FailedLetters:
             ServiceStopped: dead-letter records of an interrupted release are gone.
             OutputTooLarge, Unavailable: as writers do; run it again.
         """
-        self._check_decides()
+        own = self._check_decides()
         info, result = self._topic(), ReleaseResult()
         described = inputs.describe(self.flow, self.log) | {info.name: info}
         self._take_over(info)
+        if own is not None and own.is_overtaken():
+            # A release may have been begun just before the record of a revision was written. Only this code can finish it.
+            for known in self._logs(info):
+                self._finish(known, result)
+            own.check_declared()  # raises: it begins nothing
         for known in self._logs(info):
             tried = set[Identity]()
             while True:  # bounded: each round finishes releases, or tries records that were not tried yet
@@ -155,7 +160,9 @@ class FailedLetters:
             PlanMismatch: the flow is declared without stages, and has plans.
             Unavailable: as writers do; run it again.
         """
-        self._check_decides()
+        own = self._check_decides()
+        if own is not None:
+            own.check_declared()
         info, discarded, left = self._topic(), 0, 0
         self._take_over(info)
         for known in self._logs(info):
@@ -172,8 +179,13 @@ class FailedLetters:
             left += sum(known.status(identity) in UNDECIDED for identity in known.letters)
         return DiscardResult(discarded, left)
 
-    def _check_decides(self) -> None:
-        """Refuse a flow with plans without its run, however it is declared: a decision that only the topic has would be one of two."""
+    def _check_decides(self) -> OwnRevisions | None:
+        """Refuse a flow with plans without its run, however it is declared: a decision that only the topic has would be one of two.
+
+        Returns:
+            The revisions of its outputs; None: a run decides, which knows them. One that has begun after that which is declared has not
+            been refused yet.
+        """
         if self.flow.keeps_plans and self.plans is None:
             raise ConfigurationError(
                 f"flow {self.flow.name!r} keeps plans, which know what it has skipped. Expected a run of it, which decides by a plan"
@@ -182,8 +194,13 @@ class FailedLetters:
             tps = inputs.partitions_of(self.log.describe(self.flow.input_topics).values())
             check_no_plans(self.flow, self.log.committed(self.flow.declared_name, tps))
             own = OwnRevisions.read(self.flow, self.log)
+            if own.is_overtaken():
+                self._revisions = own.up_to(declared_revision(self.flow)).for_tasks()
+                return own
             own.check_declared()
             self._revisions = own.for_tasks()
+            return own
+        return None
 
     def _discard(self, known: FailedLog, chosen: Sequence[Identity]) -> int:
         """Decide that these never count; returns for how many that holds."""

@@ -81,6 +81,10 @@ class OwnRevisions:
         """Without later ones."""
         return replace(self, records={own: known for own, known in self.records.items() if own <= number})
 
+    def is_overtaken(self) -> bool:
+        """Whether a later revision has begun than the one that is declared."""
+        return max(self.records, default=FIRST) > declared_revision(self.flow)
+
     def record(self, number: int) -> RevisionRecord | None:
         """The record that holds for all outputs; None: the revision has not begun."""
         own = self.records.get(number, {})

@@ -123,8 +123,10 @@ class Revising:
             record, moved = self._begin(wanted, declared, inputs, run)
             self.result = _corrected(record, {**inputs, **moved})
             return {} if wanted.dry else moved
-        if wanted is None and any(known.begun is not None for known in inputs.values()):
-            # It may have been begun between the record of a correction and its commit, which the run has fenced off then.
+        unfinished = any(known.begun is not None or known.offset < known.again for known in inputs.values())
+        if wanted is None and unfinished:
+            # Begun, or rewound, between the record of a correction and its commit, which the run has fenced off then. Only this code can
+            # finish it. What it publishes beyond the seam is labelled as of before, so no reader counts it.
             self.own = self.own.up_to(declared)
         record = self._checked()
         self._check_same(inputs, record)
