@@ -140,7 +140,10 @@ class FailedLetters:
             # A release may have been begun just before the record of a revision was written. Only this code can finish it.
             for known in self._logs(info):
                 self._finish(known, result)
-            own.check_declared()  # raises: it begins nothing
+                self._count_left(known, selection, described, result)
+            if not result.released:
+                own.check_declared()  # raises: it begins nothing
+            return result
         for known in self._logs(info):
             tried = set[Identity]()
             while True:  # bounded: each round finishes releases, or tries records that were not tried yet

@@ -19,7 +19,7 @@ def test_each_root_counts_by_the_corrected_functions(share: int) -> None:
     assert not fault, f"seed {seed}: {fault}\npython -m tests.lab.revision_worlds --worlds 1 --seed {seed}"
 
 
-@pytest.mark.parametrize("seed", [91447, 92858])
+@pytest.mark.parametrize("seed", [91447, 92858, 110682])
 def test_what_old_code_has_begun_when_a_revision_begins_is_finished_by_it(seed: int) -> None:
     """A release that was killed, and a rewind: both came between the checks of a correction and its record. No code could finish them."""
     assert PROGRAM.found_in("", [seed]) == (-1, "")
