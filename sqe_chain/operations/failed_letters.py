@@ -304,6 +304,13 @@ class FailedLetters:
         info = described.get(dead.topic)
         if info is None or info.topic_id != dead.topic_id:
             return f"{dead.topic!r} was created again since the flow read it"
+        return self._reason_of_revisions(letter)
+
+    def _reason_of_revisions(self, letter: Letter) -> str:
+        dead = letter.dead
+        if self.plans is None and dead.revision > declared_revision(self.flow):
+            # The revision has begun since this command looked: this code would publish the record under one that it replaces.
+            return f"it belongs to revision {dead.revision}. Release it with the code that declares it"
         if self._revisions is not None:
             newest = label_of_letter(dead, letter.message, self._revisions.all)
             if newest != dead.revision:

@@ -25,6 +25,11 @@ def test_what_old_code_has_begun_when_a_revision_begins_is_finished_by_it(seed: 
     assert PROGRAM.found_in("", [seed]) == (-1, "")
 
 
+def test_old_code_that_wakes_late_releases_nothing_that_a_new_revision_has_skipped() -> None:
+    """It had looked for revisions before this one began; its outputs were superseded, and the record counted as released."""
+    assert PROGRAM.found_in("", [121416]) == (-1, "")
+
+
 @pytest.mark.parametrize("name", ["greedy", "no_seam", "never_superseded", "label_current"])
 def test_a_wrong_rule_is_found(name: str) -> None:
     """By the first few worlds; `--mutants` has more of them."""
