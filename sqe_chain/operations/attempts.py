@@ -13,7 +13,7 @@ older run can write there, and no older home record fits these headers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -58,16 +58,18 @@ class Attempts:
     mine: Claim
 
     def known(self) -> Iterator[Attempt]:
-        """All attempts that the metadata store knows, the newest first, and then shadows.
+        """All attempts at a rebuild that the metadata store knows, the newest first.
 
         Raises:
             Superseded: a newer run has claimed the flow.
         """
         epochs = range(self.mine.epoch, max(0, self.mine.epoch - LOOK_BACK), -1)
-        for name in (*(name_of(self.env.flow, epoch) for epoch in epochs), *shadow_names(self.env)):
-            attempt = self.find(name)
-            if attempt is not None:
-                yield attempt
+        return self._found(name_of(self.env.flow, epoch) for epoch in epochs)
+
+    def with_shadows(self) -> Iterator[Attempt]:
+        """The same, and then the shadows, which no rebuild continues."""
+        yield from self.known()
+        yield from self._found(shadow_names(self.env))
 
     def find(self, name: str) -> Attempt | None:
         """An attempt by its name; None: the metadata store does not know it, or it was deleted.
@@ -133,6 +135,9 @@ class Attempts:
             self.env.retry.call("delete old states", partial(self._clear_cell, stage, flow, cell, tombstone))
 
     # ------------------------------------------------------------------ small parts
+
+    def _found(self, names: Iterable[str]) -> Iterator[Attempt]:
+        return (attempt for attempt in map(self.find, names) if attempt is not None)
 
     def close_attempt(self, attempt: Attempt, run_id: str = "") -> Attempt:
         """In one step, fence off every run that works on an open attempt, and take the mark away.

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from sqe_chain.envelope.message import Envelope, read
+from sqe_chain.operations.attempts import cells_of
 from sqe_chain.plans.environment import Engine, Environment
 from sqe_chain.plans.plan import Plan
 from sqe_chain.ports import Header, Log, Message, Output, Range, TopicPartition
@@ -155,8 +156,7 @@ def is_calm(env: Environment, live: Plan) -> bool:
     headers: list[Header | None] = []
     for stage in env.flow.stages:
         if stage.name in stored:
-            cells = range(live.layout.state_partitions * live.layout.stages[stage.name].buckets)
-            headers += env.store(stage).headers(stored[stage.name], stage.name, cells)
+            headers += env.store(stage).headers(stored[stage.name], stage.name, cells_of(live.layout, stage))
     return all(header is not None and header.plan_id == live.plan_id for header in headers)
 
 

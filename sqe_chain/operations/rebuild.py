@@ -30,33 +30,24 @@ from sqe_chain.features.events import Rebuilt
 from sqe_chain.features.file_inputs import check_no_files
 from sqe_chain.features.lanes import MOVED, Lanes, check_may_move
 from sqe_chain.features.locations import locations_of, repair_locations, write_locations
-from sqe_chain.features.parking import Parking
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.features.sinks import check_no_sinks
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.attempts import Attempts, cells_of, is_free, name_of
-from sqe_chain.operations.comparing import Generations, differences
 from sqe_chain.operations.progress import FlowProgress, find_progress, recreated_since
-from sqe_chain.operations.shadow import (
-    check_follows,
-    check_may_follow,
-    check_may_have_shadow,
-    must_find,
-    second_environment,
-)
+from sqe_chain.operations.shadow import second_environment
 from sqe_chain.operations.skipped_again import find_skipped
+from sqe_chain.operations.switching import check_equal, left_to_fold, seal_sections
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Engine, Environment, Refold
 from sqe_chain.plans.events import CLAIM, RECOVER, SEAL
 from sqe_chain.plans.failed_logs import failed_logs
 from sqe_chain.plans.finding_revisions import find_revisions
-from sqe_chain.plans.first_stage import Begun
 from sqe_chain.plans.layout import moved_outputs
 from sqe_chain.plans.own_revisions import declared_revision
 from sqe_chain.plans.plan import Plan, encoded_sections
-from sqe_chain.plans.planning import layout_plan
 from sqe_chain.plans.revisions import Revisions
-from sqe_chain.plans.stored_plans import plan_of_a_run, read_last_plan, read_plan
+from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.ports import Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol.claim import beat, check_has_run, check_not_superseded, check_stores, claim, release
 from sqe_chain.protocol.finish import commit_plan
@@ -67,8 +58,6 @@ from sqe_chain.task.states import Claim
 Offsets = Mapping[TopicPartition, int]
 Folded = tuple[Refold, Rebuilding, Closes, Lanes, Revisions]
 """What an attempt folds, and of its sections those by which it differs from another one."""
-_GIVEN = frozenset(section.name for section in (Rebuilding, Closes, Parking, Lanes, Begun, Revisions))
-"""Sections that an attempt has from its beginning."""
 
 
 @dataclass(slots=True)
@@ -145,7 +134,7 @@ class Rebuild:
             self._fold(second, spec)
             plan = self._last_plan(second, spec, infos)
             if self.shadow:
-                self._check_equal(home, plan, name)
+                check_equal(env, home, plan, name, accept=self.accept_differences)
                 Attempts(env, mine).close({name})  # nobody follows for it from here on
             self._cut_over(home, mine, plan)
             # Before anything is deleted: readers who are led to the old states find all of them.
@@ -182,7 +171,7 @@ class Rebuild:
         current = set(progress.layout.stored_in().values()) if progress.layout else set[str]()
         attempts.close(current)  # otherwise they could be resumed once the flow has left them
         if self.shadow:
-            return *self._to_switch(progress, spec), home
+            return *left_to_fold(self.env, progress, spec), home
         if self.resume:
             return self._to_resume(attempts, current, *folded[1:]), spec, home
         # Without a layout it is not known whether the states there are the flow's own.
@@ -415,45 +404,6 @@ class Rebuild:
         second.settings = second.settings.asking(takeover=True, accept_rollback=False)
         return second
 
-    def _to_switch(self, progress: FlowProgress, spec: Refold) -> tuple[str, Refold]:
-        """The name of the flow's shadow, and what it still has to fold."""
-        env = self.env
-        check_may_have_shadow(env.flow)
-        live = plan_of_a_run(env.home, env.flow.name)
-        check_may_follow(env.flow, live)
-        shadow = must_find(env, live)
-        check_follows(shadow.name, shadow.plan, live)
-        if progress.layout is None or progress.unfinished is not None:
-            raise ConfigurationError(
-                f"flow {env.flow.name!r}: its last batch is unfinished. Expected a service that has ended after one. Start the service with the "
-                "code of before, and stop it by SIGTERM; then repeat this"
-            )
-        number = Rebuilding.of(shadow.plan).attempt
-        if number <= progress.number:
-            raise ConfigurationError(
-                f"{shadow.name} begins with plan {number}, and the flow is at plan {progress.number}. Expected a shadow that the flow has not "
-                "overtaken. End it with sqe-chain shadow end, and begin another"
-            )
-        return shadow.name, replace(spec, number=number)
-
-    def _check_equal(self, home: Home, plan: Plan, name: str) -> None:
-        """Compare the flow's states with those that would take their place.
-
-        Raises:
-            ConfigurationError: they differ, and that is not accepted.
-        """
-        env = self.env
-        live = read_plan(env.home, env.flow.name, home.number)
-        if live is None:
-            raise StoreInconsistent(f"the metadata store has no plan {home.number} of flow {env.flow.name!r}")
-        texts = [*differences(Generations(env, live, plan, name).compare())]
-        if texts and not self.accept_differences:
-            raise ConfigurationError(
-                f"flow {env.flow.name!r}: the shadow's states differ. {'. '.join(texts)}. Expected equal ones, since readers have what was "
-                "published of the states of before. See sqe-chain shadow report; to switch nevertheless, add --accept-differences"
-            )
-        env.say(f"accepted: {line}" for line in texts)
-
     def _to_resume(
         self,
         attempts: Attempts,
@@ -497,7 +447,7 @@ class Rebuild:
 
     def _delete(self, attempts: Attempts, but: set[str]) -> set[str]:
         """Delete all attempts but those in which the flow keeps states. Returns their names."""
-        obsolete = [attempt for attempt in attempts.known() if attempt.name not in but]
+        obsolete = [attempt for attempt in attempts.with_shadows() if attempt.name not in but]
         for attempt in obsolete:
             attempts.delete(attempt)
         return {attempt.name for attempt in obsolete}
@@ -537,27 +487,9 @@ class Rebuild:
                         + ("Repeat this" if self.shadow else "--resume continues from here")
                     )
             if self.shadow:
-                self._seal_sections(service, spec)
+                seal_sections(service, spec)
         finally:
             service.leave()
-
-    def _seal_sections(self, service: StagedService, spec: Refold) -> None:
-        """Give a shadow what an attempt that begins now has from its first plan on: how the flow goes on from the cut-over."""
-        env, owned = service.env, service.owned
-        last = owned.last
-        plan = layout_plan(
-            last,
-            last.ranges,
-            owned.claim,
-            env.clock.now_ms(),
-            last.layout,
-            inputs.describe(env.flow, env.log),
-            {},
-        )
-        kept = {name: text for name, text in plan.sections.items() if name not in _GIVEN}
-        given = replace(plan, sections={**kept, **spec.sections})
-        rebuilding = replace(Rebuilding.of(given), attempt=spec.number)
-        owned.apply_empty(given.with_sections(rebuilding).with_id(last))
 
     def _last_plan(self, second: Environment, spec: Refold, infos: Mapping[str, TopicInfo]) -> Plan:
         plan = read_last_plan(second.home, second.flow.name)

@@ -39,7 +39,7 @@ class WindowRuns(WindowedAggregate[State]):
     ) -> int:
         """Fold records as `accept` does, from an index on, for as long as each of them only changes one open window.
 
-        It costs a small part of `accept`, but changes states without copies, so the batch is worth nothing when a fold raises. Not for sessions
+        It costs a small part of `accept`, but changes states without copies, so nothing of the batch may be used when a fold raises. Not for sessions
         or windows that overlap.
 
         Args:

@@ -200,3 +200,14 @@ def test_outputs_that_the_flow_publishes_again_after_a_crash_are_compared_once()
         pass
     shadow.batch()
     assert (shadow.outputs.equal, shadow.outputs.same) == (2, True)
+
+
+def test_a_rebuild_does_not_resume_a_shadow_and_ends_it() -> None:
+    pipeline = running()
+    follow(pipeline, flow_of())
+    with pytest.raises(ConfigurationError, match="there is no interrupted attempt"):
+        pipeline.found.rebuild(resume=True)
+    pipeline.found.rebuild()
+    pipeline.check()
+    with pytest.raises(ConfigurationError, match="has no shadow"):
+        pipeline.found.compared(flow_of())

@@ -1,0 +1,93 @@
+"""What a rebuild does in another way if it puts the states of a shadow in the place of the flow's: `operations/shadow.py`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from sqe_chain.errors import ConfigurationError, StoreInconsistent
+from sqe_chain.features.closing import Closes
+from sqe_chain.features.lanes import Lanes
+from sqe_chain.features.parking import Parking
+from sqe_chain.features.rebuilding import Rebuilding
+from sqe_chain.operations.comparing import Generations, differences
+from sqe_chain.operations.progress import FlowProgress
+from sqe_chain.operations.shadow import check_follows, check_may_follow, check_may_have_shadow, must_find
+from sqe_chain.plans import inputs
+from sqe_chain.plans.environment import Environment, Refold
+from sqe_chain.plans.first_stage import Begun
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.planning import layout_plan
+from sqe_chain.plans.revisions import Revisions
+from sqe_chain.plans.stored_plans import plan_of_a_run, read_plan
+from sqe_chain.ports import Home
+from sqe_chain.protocol.with_plans import StagedService
+
+_GIVEN: Final = frozenset(section.name for section in (Rebuilding, Closes, Parking, Lanes, Begun, Revisions))
+"""Sections that an attempt has from its beginning."""
+
+
+def left_to_fold(env: Environment, progress: FlowProgress, spec: Refold) -> tuple[str, Refold]:
+    """The name of the flow's shadow, and what it still has to fold.
+
+    Args:
+        env: the flow, which is claimed, as the new code declares it.
+        progress: how far it has come.
+        spec: what an attempt would fold that begins now.
+
+    Raises:
+        ConfigurationError: there is no shadow, or it cannot take the flow's place; the text names why.
+    """
+    check_may_have_shadow(env.flow)
+    live = plan_of_a_run(env.home, env.flow.name)
+    check_may_follow(env.flow, live)
+    shadow = must_find(env, live)
+    check_follows(shadow.name, shadow.plan, live)
+    if progress.layout is None or progress.unfinished is not None:
+        raise ConfigurationError(
+            f"flow {env.flow.name!r}: its last batch is unfinished. Expected a service that has ended after one. Start the service with the "
+            "code of before, and stop it by SIGTERM; then repeat this"
+        )
+    number = Rebuilding.of(shadow.plan).attempt
+    if number <= progress.number:
+        raise ConfigurationError(
+            f"{shadow.name} begins with plan {number}, and the flow is at plan {progress.number}. Expected a shadow that the flow has not "
+            "overtaken. End it with sqe-chain shadow end, and begin another"
+        )
+    return shadow.name, replace(spec, number=number)
+
+
+def seal_sections(service: StagedService, spec: Refold) -> None:
+    """Give a shadow what an attempt that begins now has from its first plan on: how the flow goes on from the cut-over."""
+    env, owned = service.env, service.owned
+    last, infos = owned.last, inputs.describe(env.flow, env.log)
+    plan = layout_plan(last, last.ranges, owned.claim, env.clock.now_ms(), last.layout, infos, {})
+    kept = {name: text for name, text in plan.sections.items() if name not in _GIVEN}
+    given = replace(plan, sections={**kept, **spec.sections})
+    rebuilding = replace(Rebuilding.of(given), attempt=spec.number)
+    owned.apply_empty(given.with_sections(rebuilding).with_id(last))
+
+
+def check_equal(env: Environment, home: Home, shadow: Plan, name: str, *, accept: bool) -> None:
+    """Compare the flow's states with those that would take their place.
+
+    Args:
+        env: the flow, as the new code declares it.
+        home: its home record.
+        shadow: the shadow's last plan.
+        name: the shadow's name.
+        accept: report what differs, and go on.
+
+    Raises:
+        ConfigurationError: they differ, and that is not accepted.
+    """
+    live = read_plan(env.home, env.flow.name, home.number)
+    if live is None:
+        raise StoreInconsistent(f"the metadata store has no plan {home.number} of flow {env.flow.name!r}")
+    texts = [*differences(Generations(env, live, shadow, name).compare())]
+    if texts and not accept:
+        raise ConfigurationError(
+            f"flow {env.flow.name!r}: the shadow's states differ. {'. '.join(texts)}. Expected equal ones, since readers have what was "
+            "published of the states of before. See sqe-chain shadow report; to switch nevertheless, add --accept-differences"
+        )
+    env.say(f"accepted: {line}" for line in texts)
