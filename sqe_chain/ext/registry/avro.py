@@ -82,9 +82,7 @@ class Avro(RegistryCodec[Value]):
                 f"Avro({python_type.__qualname__}). Expected a dataclass, a struct or dict"
             )
         text = _text_of(schema, python_type, namespace)
-        if isinstance(schema, Path):
-            self.create_again_with(schema=text)
-        self._schema = WrittenSchema("AVRO", text, self.references)
+        self.take_schema(schema, text)
         self._given = schema is not None
         # Its library writes numbers beyond 32 bits into an int, which other languages do not read.
         self._has_ints = '"int"' in text or bool(self.references)
@@ -105,9 +103,6 @@ class Avro(RegistryCodec[Value]):
         if self.python_type is not dict:
             return super().type_name
         return f"{self.name}:{self.record_name().rpartition('.')[2] if self._schema.text else ''}"
-
-    def written_schema(self) -> WrittenSchema:
-        return self._schema
 
     def record_name(self) -> str:
         return _full_name(json.loads(self._schema.text))

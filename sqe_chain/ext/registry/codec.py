@@ -6,6 +6,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from sqe_chain.codecs.codec import Codec, Place, RecordHeaders
@@ -49,6 +50,7 @@ class RegistryCodec(Codec[Value]):
     wants_registry: ClassVar[bool] = True
     self_describing: ClassVar[bool] = True
     kind: ClassVar[Kind]
+    _schema: WrittenSchema
 
     def __init__(
         self,
@@ -84,6 +86,17 @@ class RegistryCodec(Codec[Value]):
         vars(own).update(_place=place, _readers={}, _by_header={}, _written_as=None)
         return own
 
+    def take_schema(self, given: object, text: str) -> None:
+        """Write by this schema.
+
+        Args:
+            given: as the constructor was given it. Other processes get the text of a file.
+            text: of it.
+        """
+        if isinstance(given, Path):
+            self.create_again_with(schema=text)
+        self._schema = WrittenSchema(self.kind, text, self.references)
+
     def create_again_with(self, **named: Any) -> None:  # noqa: ANN401 - as the constructor takes them
         """Let other processes create the codec with these settings: they may not have a file that this one has read."""
         settings, known = self._made_with
@@ -96,10 +109,6 @@ class RegistryCodec(Codec[Value]):
         """What reads payloads that were written by a schema; of Protobuf, from the message's place on."""
 
     @abstractmethod
-    def written_schema(self) -> WrittenSchema:
-        """The schema by which values are written."""
-
-    @abstractmethod
     def record_name(self) -> str:
         """The full name of the written schema's type, for subjects."""
 
@@ -110,6 +119,10 @@ class RegistryCodec(Codec[Value]):
     @abstractmethod
     def read_own(self, data: bytes, begin: int) -> Value:
         """What `write` has written."""
+
+    def written_schema(self) -> WrittenSchema:
+        """The schema by which values are written."""
+        return self._schema
 
     def can_write(self) -> str:
         """Why it cannot write, as an error's text; empty: it can."""

@@ -67,9 +67,7 @@ class JsonSchema(RegistryCodec[Value]):
         self._json = Json(python_type)
         self._validate = validate
         text = _text_of(schema, python_type)
-        if isinstance(schema, Path):
-            self.create_again_with(schema=text)
-        self._schema = WrittenSchema("JSON", text, self.references)
+        self.take_schema(schema, text)
         self._check: Check | None = _check_of(self._schema) if validate and text else None
         self.is_exact = self._json.is_exact
         self.settle = self._json.settle
@@ -78,9 +76,6 @@ class JsonSchema(RegistryCodec[Value]):
     def type_name(self) -> str:
         """``json-schema:`` and the name of the class; of plain values without a name."""
         return f"{self.name}:{self._json.type_name.partition(':')[2]}"
-
-    def written_schema(self) -> WrittenSchema:
-        return self._schema
 
     def can_write(self) -> str:
         return (

@@ -74,8 +74,7 @@ class ProtobufSchema(RegistryCodec[M]):
             )
         descriptor: Any = python_type.DESCRIPTOR
         text = _text_of(schema, descriptor.file)
-        if isinstance(schema, Path):
-            self.create_again_with(schema=text)
+        self.take_schema(schema, text)
         named_files = {known.name for known in self.references}
         missing = [
             file.name
@@ -87,7 +86,6 @@ class ProtobufSchema(RegistryCodec[M]):
                 f"ProtobufSchema({python_type.__qualname__}): {descriptor.file.name} imports {', '.join(missing)}. Expected a reference for "
                 "each. Give references=[(NAME, SUBJECT, VERSION)]"
             )
-        self._schema = WrittenSchema("PROTOBUF", text, self.references)
         self._full_name: str = descriptor.full_name
         self._path = _path_of(text, self._full_name)
 
@@ -95,9 +93,6 @@ class ProtobufSchema(RegistryCodec[M]):
     def type_name(self) -> str:
         """``protobuf-schema:`` and the full name of the message."""
         return f"{self.name}:{self._full_name}"
-
-    def written_schema(self) -> WrittenSchema:
-        return self._schema
 
     def record_name(self) -> str:
         return self._full_name
