@@ -11,9 +11,10 @@ import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO, Final, Self
+from typing import BinaryIO, Final
 
-HOST: Final = "127.0.0.1"
+from tests.support.forwarding import ForwardingProxy
+
 METADATA: Final = 3
 API_VERSIONS: Final = 18
 OFFSET_FOR_LEADER_EPOCH: Final = 23
@@ -35,7 +36,7 @@ class Shape:
     reported: frozenset[str] | None = None
 
 
-class EditingProxy:
+class EditingProxy(ForwardingProxy):
     """Forwards to the broker at `server` what clients send to `port`.
 
     Args:
@@ -48,37 +49,14 @@ class EditingProxy:
     """
 
     def __init__(self, port: int, server: int, shape: Shape) -> None:
-        self._server, self._shape = server, shape
-        self._listener = socket.create_server((HOST, port))
-        self._open: list[socket.socket] = []
-        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        super().__init__(server, port)
+        self._shape = shape
         self.edited = {API_VERSIONS: 0, DESCRIBE_CONFIGS: 0}
 
-    def __enter__(self) -> Self:
-        self._accepting.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _close(self._listener)
-        self._accepting.join()  # so that no connection comes after those that are closed here
-        for end in self._open:
-            _close(end)
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            try:
-                server = socket.create_connection((HOST, self._server))
-            except OSError:
-                client.close()
-                continue
-            self._open += [client, server]
-            asked: dict[int, tuple[int, int]] = {}
-            for target, arguments in ((self._ask, (client, server)), (self._answer, (server, client))):
-                threading.Thread(target=target, args=(*arguments, asked), daemon=True).start()
+    def connect(self, client: socket.socket, server: socket.socket) -> None:
+        asked: dict[int, tuple[int, int]] = {}
+        for target, arguments in ((self._ask, (client, server)), (self._answer, (server, client))):
+            threading.Thread(target=target, args=(*arguments, asked), daemon=True).start()
 
     def _ask(self, client: socket.socket, server: socket.socket, asked: dict[int, tuple[int, int]]) -> None:
         """Forward requests; note which they are, by their correlation ids."""
@@ -211,9 +189,3 @@ def _ending(target: socket.socket) -> Iterator[None]:
         yield
     with contextlib.suppress(OSError):
         target.shutdown(socket.SHUT_WR)
-
-
-def _close(end: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        end.shutdown(socket.SHUT_RDWR)
-    end.close()

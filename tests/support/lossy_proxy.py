@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from typing import Self
 
-HOST = "127.0.0.1"
+from tests.support.forwarding import ForwardingProxy
 
 
-class LossyProxy:
+class LossyProxy(ForwardingProxy):
     """Forwards bytes to a server, and drops the next requests or responses on demand.
 
     Only for one client call at a time: the bytes of one `recv` count as one message.
@@ -25,11 +24,8 @@ class LossyProxy:
     """
 
     def __init__(self, port: int) -> None:
-        self._server = port
-        self._listener = socket.create_server((HOST, 0))
-        self._open: list[socket.socket] = []
+        super().__init__(port)
         self._lock = threading.Lock()
-        self._accepting = threading.Thread(target=self._accept, daemon=True)
         self.requests_to_drop = 0
         self.responses_to_drop = 0
         self.only = b""
@@ -40,33 +36,12 @@ class LossyProxy:
         """The port that clients connect to."""
         return int(self._listener.getsockname()[1])
 
-    def __enter__(self) -> Self:
-        self._accepting.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _close(self._listener)
-        self._accepting.join()  # so that no connection comes after those that are closed here
-        for end in self._open:
-            _close(end)
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            try:
-                server = socket.create_connection((HOST, self._server))
-            except OSError:
-                client.close()
-                continue
-            self._open += [client, server]
-            for source, target, what in (
-                (client, server, "requests_to_drop"),
-                (server, client, "responses_to_drop"),
-            ):
-                threading.Thread(target=self._forward, args=(source, target, what), daemon=True).start()
+    def connect(self, client: socket.socket, server: socket.socket) -> None:
+        for source, target, what in (
+            (client, server, "requests_to_drop"),
+            (server, client, "responses_to_drop"),
+        ):
+            threading.Thread(target=self._forward, args=(source, target, what), daemon=True).start()
 
     def _forward(self, source: socket.socket, target: socket.socket, what: str) -> None:
         with contextlib.suppress(OSError):
@@ -85,9 +60,3 @@ class LossyProxy:
             left = int(getattr(self, what))
             setattr(self, what, max(0, left - 1))
             return left > 0
-
-
-def _close(end: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        end.shutdown(socket.SHUT_RDWR)
-    end.close()
