@@ -7,53 +7,25 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from sqe_chain import Flow, states
 from sqe_chain.adapters import open_store
 from sqe_chain.adapters.kafka import KafkaLog
-from sqe_chain.engines.spark import SparkEngine
-from sqe_chain.engines.workers import Team, WorkersEngine
 from sqe_chain.flow import Context, Timer
 from sqe_chain.operations.failed_letters import FailedLetters
 from sqe_chain.operations.rebuild import Rebuild
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.without_plans import Republisher
-from tests.support.engine_runs import Made, Run, in_process
+from tests.support.engine_runs import Made, Run
 
 COUNT, SEAM_CLEAN, SEAM_KEYED, STEP_MS = 60, 24, 36, 1_000
 BEGIN_MS = 1_700_000_000_000
-
-
-@pytest.fixture(scope="module")
-def team() -> Iterator[Team]:
-    found = Team(2, "workers of a test")
-    yield found
-    found.close()
-
-
-@pytest.fixture(params=["in process", "workers", "spark"])
-def engine(request: pytest.FixtureRequest) -> Made:
-    if request.param == "in process":
-        return in_process
-    if request.param == "workers":
-        team: Team = request.getfixturevalue("team")
-        return lambda flow, log, stores: WorkersEngine(flow.compile(), log, stores, team)
-    spark: SparkSession = request.getfixturevalue("spark")
-    return lambda flow, log, stores: SparkEngine(flow.compile(), log, stores, spark)
-
-
-@pytest.fixture
-def log(kafka: str) -> Iterator[KafkaLog]:
-    found = KafkaLog(kafka)
-    yield found
-    found.close()
 
 
 def fails(number: int, revision: int) -> bool:

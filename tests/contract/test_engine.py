@@ -7,7 +7,7 @@ that it published (payloads, chains, positions, previous positions) and stored i
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +53,6 @@ TUNINGS = {
 """Spark engines for which every batch is small; is large and cached; or is large although it looked small."""
 
 
-@pytest.fixture(scope="module")
-def team() -> Iterator[Team]:
-    """Two workers, for one flow after the other."""
-    found = Team(2, "workers of a test")
-    yield found
-    found.close()
-
-
 @pytest.fixture(params=["workers", "small", "large"])
 def spread(request: pytest.FixtureRequest) -> Made:
     """Engines that spread the tasks: over worker processes, and over those of Spark."""
@@ -71,13 +63,6 @@ def spread(request: pytest.FixtureRequest) -> Made:
     return lambda flow, log, stores: SparkEngine(
         flow.compile(), log, stores, spark, tuning=TUNINGS[request.param]
     )
-
-
-@pytest.fixture
-def log(kafka: str) -> Iterator[KafkaLog]:
-    found = KafkaLog(kafka)
-    yield found
-    found.close()
 
 
 @pytest.fixture

@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from pyspark.sql import SparkSession
 
 from sqe_chain.adapters import open_store
 from sqe_chain.adapters.kafka import KafkaLog
-from sqe_chain.engines.spark import SparkEngine
-from sqe_chain.engines.workers import Team, WorkersEngine
 from sqe_chain.ports import Output
 from tests.lab.event_time_worlds.drawing import draw
 from tests.lab.event_time_worlds.exploded import (
@@ -29,37 +25,12 @@ from tests.lab.event_time_worlds.exploded import (
     upload_of,
 )
 from tests.lab.event_time_worlds.world import BEGIN_MS, Hop, World
-from tests.support.engine_runs import Made, Run, everything, in_process
+from tests.support.engine_runs import Made, Run, everything
 
 PARTITIONS, STATE_PARTITIONS = 3, 4
 KINDS = ("tumbling", "hopping", "sessions", "distinct", "deduplicate")
 WORLDS = 3
 """Of each kind and engine; every second one has a republisher."""
-
-
-@pytest.fixture(scope="module")
-def team() -> Iterator[Team]:
-    found = Team(2, "workers of a test")
-    yield found
-    found.close()
-
-
-@pytest.fixture(params=["in process", "workers", "spark"])
-def engine(request: pytest.FixtureRequest) -> Made:
-    if request.param == "in process":
-        return in_process
-    if request.param == "workers":
-        team: Team = request.getfixturevalue("team")
-        return lambda flow, log, stores: WorkersEngine(flow.compile(), log, stores, team)
-    spark: SparkSession = request.getfixturevalue("spark")
-    return lambda flow, log, stores: SparkEngine(flow.compile(), log, stores, spark)
-
-
-@pytest.fixture
-def log(kafka: str) -> Iterator[KafkaLog]:
-    found = KafkaLog(kafka)
-    yield found
-    found.close()
 
 
 def write(log: KafkaLog, topic: str, world: World) -> dict[int, int]:

@@ -54,13 +54,6 @@ STATELESS = ("read", "publish", "published")
 
 
 @pytest.fixture
-def log(kafka: str) -> Iterator[KafkaLog]:
-    found = KafkaLog(kafka)
-    yield found
-    found.close()
-
-
-@pytest.fixture
 def inputs(log: KafkaLog) -> tuple[str, str]:
     prefix = f"in-{uuid.uuid4().hex[:8]}"
     topics = f"{prefix}.one", f"{prefix}.two"

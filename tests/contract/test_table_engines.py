@@ -34,13 +34,6 @@ class Reading(msgspec.Struct):
     bar: float
 
 
-@pytest.fixture
-def log(kafka: str) -> Iterator[KafkaLog]:
-    found = KafkaLog(kafka)
-    yield found
-    found.close()
-
-
 @pytest.fixture(params=["spark-large", "workers", "in-process", "spark-small"])
 def made(request: pytest.FixtureRequest) -> Iterator[Made]:
     if request.param == "in-process":
