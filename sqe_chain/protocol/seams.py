@@ -84,8 +84,24 @@ class KeptInput:
 
     def places(self) -> Iterator[tuple[int, int, bytes]]:
         """Offset, lane and place of the root of each message; notes the lanes. Records that cannot be read are passed over."""
+        yield from self._places(self.begin, self.progress.offset)
+        self._note_lanes_ahead()
+
+    def _note_lanes_ahead(self) -> None:
+        """Look beyond the offset for lanes that have marks: where an input was moved back before, that is where their messages are."""
+        wanted = self.progress.marks.lanes.keys() - self.lanes.keys()
+        if self.raw or not wanted:
+            return
+        before = set(self.lanes)
+        for _ in self._places(self.progress.offset, self.bound.stable_end):
+            if wanted <= self.lanes.keys():
+                break
+        for lane in self.lanes.keys() - before - wanted:  # nothing of these was read yet
+            del self.lanes[lane]
+
+    def _places(self, start: int, stop: int) -> Iterator[tuple[int, int, bytes]]:
         (topic, partition), progress = self.tp, self.progress
-        read = Range(topic, progress.topic_id, partition, self.begin, progress.offset)
+        read = Range(topic, progress.topic_id, partition, start, stop)
         own: Root = topic, progress.topic_id, partition
         for block in self.env.ports.log.read(read) if read.start < read.stop else ():
             for message in block:

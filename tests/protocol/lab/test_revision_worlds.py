@@ -30,6 +30,10 @@ def test_old_code_that_wakes_late_releases_nothing_that_a_new_revision_has_skipp
     assert PROGRAM.found_in("", [121416]) == (-1, "")
 
 
+def test_a_correction_that_goes_further_back_than_one_that_has_not_read_again_loses_nothing() -> None:
+    assert PROGRAM.found_in("", [203382]) == (-1, "")
+
+
 @pytest.mark.parametrize("name", ["greedy", "no_seam", "never_superseded", "label_current"])
 def test_a_wrong_rule_is_found(name: str) -> None:
     """By the first few worlds; `--mutants` has more of them."""

@@ -161,6 +161,18 @@ def test_both_republishers_are_corrected() -> None:
     assert chain.counted("fine", *FAMILIES) == [number + 1_000 for number in HALF]
 
 
+@pytest.mark.parametrize("since", [None, 1_000])
+def test_the_second_republisher_is_corrected_further_back_before_it_has_read_again(since: int | None) -> None:
+    """After the first move back it has marks of a lane whose messages all lie ahead."""
+    chain = started()
+    correct(chain.deploy("clean", right, 2), 1_000)
+    chain.run()
+    correct(chain.deploy("keyed", lambda number: -number, 2), 2_000)
+    correct(chain.deploy("keyed", lambda number: number + 1_000, 3), since)
+    chain.run()
+    assert chain.counted("fine", *FAMILIES) == [right(number) + 1_000 for number in range(1, 11)]
+
+
 def test_a_zombie_of_the_old_code_publishes_nothing_that_counts() -> None:
     chain = Chain()
     chain.deploy("clean", wrong)
