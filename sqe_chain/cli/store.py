@@ -15,6 +15,8 @@ from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import command
 from sqe_chain.cli.values import properties
 from sqe_chain.errors import ChainError, ConfigurationError
+from sqe_chain.features.view_tables import check_view_kind
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import StateStore, WithSchema, WithViewTables
 from sqe_chain.runtime.connecting import open_addresses
 from sqe_chain.runtime.trying import try_writes
@@ -65,17 +67,22 @@ def store_init(
         if check:
             _check(store)
             return
+        flows = [load_flow(target) for target in flow or []]
+        for each in flows:
+            for stage in each.stages:
+                # Only of what is made here: another view may be in another store.
+                if stage.table is not None:
+                    check_view_kind(stage, store)
         if not isinstance(store, WithSchema):
             OUT.print("there is nothing to create: a store of this kind has no tables")
             return
         done = store.make_schema(wanted)
-        for line in (*done, *_make_views(store, flow or [])) or ["the tables already exist"]:
+        for line in (*done, *_make_views(store, flows)) or ["the tables already exist"]:
             OUT.print(line)
 
 
-def _make_views(store: StateStore, targets: list[str]) -> Iterator[str]:
-    for target in targets:
-        flow = load_flow(target)
+def _make_views(store: StateStore, flows: list[CompiledFlow]) -> Iterator[str]:
+    for flow in flows:
         for stage in flow.stages:
             if stage.table is not None and isinstance(store, WithViewTables):
                 yield from store.make_view_table(flow.name, stage.name, stage.table)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from sqe_chain.errors import Superseded
+from sqe_chain.errors import ConfigurationError, Superseded
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.layout import Layout
@@ -25,6 +25,17 @@ from sqe_chain.task.states import Claim, check_owner, chunk_size, view_of
 
 _BLOCK: Final = 5_000
 """States that are shown at once."""
+
+
+def check_view_kind(stage: StageNode, store: StateStore) -> None:
+    """Check that a stage's store writes views of the kind that the stage declares. Raises ConfigurationError: it does not."""
+    if stage.view is None or stage.view in store.views:
+        return
+    form = repr(stage.view) if stage.table is None else f"table {stage.table.name!r}, which PostgreSQL has"
+    known = " and ".join(sorted(store.views)) or "none"
+    raise ConfigurationError(
+        f"{stage.declared_at}: stage {stage.name!r} wants a view as {form}; {store!r} writes {known}"
+    )
 
 
 def check_tables(env: Environment) -> None:

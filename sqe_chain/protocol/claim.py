@@ -9,7 +9,6 @@ from types import MappingProxyType
 
 from sqe_chain.errors import (
     RESTORE_OR_REBUILD,
-    ConfigurationError,
     ServiceStopped,
     StoreEmpty,
     StoreInconsistent,
@@ -19,7 +18,7 @@ from sqe_chain.errors import (
 from sqe_chain.features.locations import epochs_of_locations
 from sqe_chain.features.readers import check_entered
 from sqe_chain.features.sinks import epochs_of_sinks
-from sqe_chain.features.view_tables import check_tables
+from sqe_chain.features.view_tables import check_tables, check_view_kind
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.plans.environment import Environment
@@ -317,16 +316,7 @@ def check_stores(env: Environment) -> list[str]:
             not there.
     """
     for stage in env.flow.stages:
-        if stage.view is not None and stage.view not in env.store(stage).views:
-            known = " and ".join(sorted(env.store(stage).views))
-            form = (
-                repr(stage.view)
-                if stage.table is None
-                else f"table {stage.table.name!r}, which PostgreSQL has"
-            )
-            raise ConfigurationError(
-                f"{stage.declared_at}: stage {stage.name!r} wants a view as {form}; {env.store(stage)!r} writes {known or 'none'}"
-            )
+        check_view_kind(stage, env.ports.store(stage))
     check_tables(env)
     stores = {stage.store or "": env.store(stage) for stage in env.flow.stages} | {"": env.home}
     said = []

@@ -112,19 +112,28 @@ class MemoryStore(CheckedStore):
         max_rows: most rows of one `write`; a small number makes the protocol write in chunks.
         max_bytes: most bytes of keys and states in one `write`.
         limits: largest sizes of keys, states and plans, to imitate another store; by default those of Redis.
+        views: the kinds of views that it accepts. By default all of them, since in a rehearsal it takes the place of any store.
     """
 
-    views: frozenset[ViewKind] = frozenset({"json", "hash", "table"})
-
     def __init__(
-        self, name: str, max_rows: int = 5_000, max_bytes: int = 4_000_000, limits: SizeLimits = _LIMITS
+        self,
+        name: str,
+        max_rows: int = 5_000,
+        max_bytes: int = 4_000_000,
+        limits: SizeLimits = _LIMITS,
+        views: frozenset[ViewKind] = frozenset({"json", "hash", "table"}),
     ) -> None:
         super().__init__(max_rows, max_bytes)
         self.name = name
+        self._views = views
         self._accepted = limits
 
     def __repr__(self) -> str:
         return f"MemoryStore(memory://{self.name})"
+
+    @property
+    def views(self) -> frozenset[ViewKind]:
+        return self._views
 
     @property
     def _data(self) -> _SharedContent:
@@ -289,7 +298,11 @@ def open_address(address: Address) -> MemoryStore:
     if not address.location or address.path:
         raise ConfigurationError("memory:// needs a name and nothing else: memory://name")
     store = MemoryStore(
-        address.location, address.whole("max_rows", 5_000), address.whole("max_bytes", 4_000_000)
+        address.location,
+        address.whole("max_rows", 5_000),
+        address.whole("max_bytes", 4_000_000),
+        # A service that names this store gets no tables from it.
+        views=frozenset({"json", "hash"}),
     )
     address.finish()
     return store

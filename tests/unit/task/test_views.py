@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +16,13 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.struct_pb2 import Value
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+from typer.testing import CliRunner
 
 from services._proto.fastening_pb2 import RobotTotal
 from sqe_chain import Flow
 from sqe_chain.adapters import open_store
 from sqe_chain.adapters.memory.store import MemoryStore
+from sqe_chain.cli.commands import application
 from sqe_chain.codecs.protobuf import as_dict, as_plain
 from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.errors import ConfigurationError, FlowError
@@ -113,6 +116,39 @@ def test_a_store_that_has_no_such_view_is_refused_before_anything_runs(tmp_path:
     service = Rehearsal(flow_of("hash"), store=open_store(f"sqlite://{tmp_path}/states.db"))
     with pytest.raises(ConfigurationError, match=r"test_views\.py:\d+: .*'hash'.*writes json"):
         service.run_until_caught_up()
+
+
+shown = flow_of("shown")
+
+
+STORES_WITHOUT_TABLES = (
+    "memory://shows-no-table",
+    "sqlite:///{}/states.db",
+    "redis://127.0.0.1:1",
+    "cassandra://127.0.0.1:1/k",
+)
+
+
+@pytest.mark.parametrize("url", STORES_WITHOUT_TABLES)
+def test_a_table_of_states_is_refused_by_name_where_there_is_no_postgres(url: str, tmp_path: Path) -> None:
+    """When it is run, and when its table is to be made; before anybody connects."""
+    store = open_store(url.format(tmp_path))
+    with pytest.raises(
+        ConfigurationError,
+        match=r"test_views\.py:\d+: .*table 'shown', which PostgreSQL has.*writes (hash|json)",
+    ):
+        Rehearsal(flow_of("shown"), store=store).run_until_caught_up()
+    target = f"{__name__}:shown"
+    made = CliRunner().invoke(application(), ["store", "init", url.format(tmp_path), "--flow", target])
+    assert made.exit_code == 2
+    assert "table 'shown', which PostgreSQL has" in made.output
+
+
+def test_a_rehearsal_runs_a_flow_whose_states_have_a_table() -> None:
+    service = Rehearsal(flow_of("shown"))
+    service.feed("words", StringValue(value="a"))
+    service.run_until_caught_up()
+    assert service.states("per-word")[b"a"].events == 1
 
 
 def test_a_view_of_another_kind_is_refused_where_it_is_declared() -> None:
