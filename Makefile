@@ -193,6 +193,10 @@ bench-scale: python  ## the driver's work for each batch by the number of partit
 bench-peers: demo-servers jdk  ## the same next to Kafka Streams, Flink, Quix Streams and a plain loop: ARGS="--rounds 1 --workloads w4-windows --json FILE"
 	$(BIN)/python -m benchmarks.peers $(ARGS)
 
+.PHONY: storm
+storm: demo-servers jdk  ## crashes of the service upstream and of everything else, over sqe-chain and eight other systems: ARGS="--seeds 7 --systems plain,sqe-chain"
+	$(BIN)/python -m benchmarks.storm $(ARGS)
+
 .PHONY: proto
 proto: python  ## generate the protobuf code from proto/ again
 	$(BIN)/python scripts/generate_proto.py

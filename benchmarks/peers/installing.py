@@ -66,30 +66,31 @@ def python_of(directory: Path, report: Report) -> Path:
 def pinned(directory: Path) -> str:
     """Names and versions of what an environment was made for, without what that needs itself."""
     asked = (directory / "requirements.in").read_text(encoding="ascii").split()
-    names = {re.split("[<>=]", line)[0] for line in asked}
+    names = {re.split(r"[\[<>=]", line)[0] for line in asked}
     lines = (directory / "requirements.txt").read_text(encoding="ascii").splitlines()
     found = (line.split()[0].split("==") for line in lines if "==" in line)
     return ", ".join(f"{name} {version}" for name, version in found if name in names)
 
 
-def kafka_streams(report: Report, version: str = OLDER_KAFKA) -> str:
+def kafka_streams(report: Report, version: str = OLDER_KAFKA, files: Path = JAVA_FILES) -> str:
     """The class path of our program on Kafka Streams; downloaded and compiled if it is not in the cache.
 
     Args:
         report: takes lines of progress.
         version: of Kafka Streams, one with a list of sums in `JAVA_FILES`.
+        files: directory of the program.
 
     Raises:
         Missing: there is no Java or no compiler, or the jars cannot be downloaded or are not the pinned ones.
     """
     compiler = _compiler()
     wanted = _kafka_streams_jars(version)
-    jars = _retrieved(wanted, JAVA_FILES / f"jars-{version}.sha256", report)
-    sources = sorted(JAVA_FILES.glob("*.java"))
+    jars = retrieved(wanted, JAVA_FILES / f"jars-{version}.sha256", report)
+    sources = sorted(files.glob("*.java"))
     name = f"{wanted.directory}-classes-{_digest(*(source.read_bytes() for source in sources))}"
     with _made(name, report) as target:
         if target is not None:
-            report(f"{wanted.title}: compiling {JAVA_FILES}")
+            report(f"{wanted.title}: compiling {files}")
             options = ("-Xlint:all", "-Werror", "--release", "17", "-cp", f"{jars}/*", "-d", str(target))
             _run(compiler, *options, *map(str, sources))
     return f"{_cache() / name}:{jars}/*"
@@ -135,10 +136,20 @@ def flink_connector(report: Report) -> Path:
     Raises:
         Missing: there is no Java, or the jar cannot be downloaded or is not the pinned one.
     """
-    return _retrieved(_FLINK_CONNECTOR, HERE / "flink" / "jars.sha256", report) / _FLINK_CONNECTOR.main
+    return retrieved(_FLINK_CONNECTOR, HERE / "flink" / "jars.sha256", report) / _FLINK_CONNECTOR.main
 
 
-def _retrieved(wanted: Jars, sums: Path, report: Report) -> Path:
+def retrieved(wanted: Jars, sums: Path, report: Report) -> Path:
+    """The directory with these jars; downloaded if they are not in the cache.
+
+    Args:
+        wanted: what to download.
+        sums: file with their hashes, as `sha256sum` writes it.
+        report: takes lines of progress.
+
+    Raises:
+        Missing: there is no Java, or they cannot be downloaded or are not the pinned ones.
+    """
     target = _cache() / wanted.directory
     with _exclusive(report):
         try:

@@ -1,0 +1,147 @@
+"""Goal: the storm's oracle sees each fact that is lost or doubled, and each seed is one storm. Method: totals made by hand, no processes."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.storm import facts as facts_module
+from benchmarks.storm import faults as faults_module
+from benchmarks.storm import oracle as oracle_module
+from benchmarks.storm.facts import PER_ROBOT, Fact, Facts, digits, fact_in
+from benchmarks.storm.faults import DECK, Kind, draw
+from benchmarks.storm.oracle import Judgement, Reader, Verdict, judge
+from benchmarks.storm.results import BEGIN, END, Results, write_between
+from benchmarks.storm.running import Outcome
+from benchmarks.storm.systems import SYSTEMS
+
+FACTS = Facts(seed=3, robots=20)
+ONCE = Counter(FACTS.all())
+RIGHT = {robot: (PER_ROBOT, sum(16**index for index in range(PER_ROBOT))) for robot in FACTS.names()}
+ROBOT = "robot-00004"
+
+
+def changed(events: int, amount: int) -> dict[str, tuple[int, int]]:
+    """The right totals, but for one robot."""
+    before = RIGHT[ROBOT]
+    return {**RIGHT, ROBOT: (before[0] + events, before[1] + amount)}
+
+
+def verdict(totals: dict[str, tuple[int, int]], published: Counter[Fact] = ONCE) -> Judgement:
+    return judge(FACTS, totals, published)
+
+
+def test_right_totals_are_exact_whatever_was_published_again() -> None:
+    again = ONCE + Counter([Fact(ROBOT, 2)])
+    assert verdict(RIGHT, again) == Judgement(20, 0, 0, 0, 0, 0, 1)
+    assert verdict(RIGHT, again).verdict is Verdict.EXACT
+
+
+def test_a_lost_and_a_doubled_fact_of_one_robot_do_not_hide_each_other() -> None:
+    found = verdict(changed(0, 16**5 - 16**3))
+    assert (found.wrong, found.lost, found.doubled, found.torn) == (1, 1, 1, 0)
+    assert found.verdict is Verdict.LOST
+
+
+def test_a_fact_counted_twice_is_charged_to_the_one_that_repeated_it() -> None:
+    twice = changed(1, 16**7)
+    assert verdict(twice, ONCE + Counter([Fact(ROBOT, 7)])).verdict is Verdict.REPEATED
+    assert verdict(twice, ONCE + Counter([Fact(ROBOT, 8)])).verdict is Verdict.DOUBLED
+    assert verdict(changed(2, 2 * 16**7), ONCE + Counter([Fact(ROBOT, 7)])).doubled == 1
+
+
+def test_a_missing_total_loses_all_its_facts() -> None:
+    found = verdict({robot: total for robot, total in RIGHT.items() if robot != ROBOT})
+    assert (found.wrong, found.lost) == (1, PER_ROBOT)
+
+
+def test_a_count_that_differs_from_its_sum_is_seen() -> None:
+    assert verdict(changed(1, 0)).torn == 1
+    assert verdict(changed(1, 0)).verdict is Verdict.DOUBLED
+
+
+def test_a_reader_outside_sees_what_was_never_true_and_what_went_back() -> None:
+    reader = Reader()
+    for events, total in ((1, 0x1), (2, 0x11), (1, 0x10), (3, 0x111), (4, 0x121)):
+        reader.take(ROBOT, events, total)
+    assert (reader.seen, reader.too_high, reader.went_back) == (5, 1, 1)
+    assert reader.latest == {ROBOT: (4, 0x121)}
+
+
+def test_reports_hold_each_fact_once_and_their_order_depends_on_the_seed() -> None:
+    def read(facts: Facts) -> list[Fact]:
+        reports = (json.loads(value)["items"] for _, value in facts.messages())
+        return [fact_in(item["robot"], item["amount"]) for items in reports for item in items]
+
+    assert Counter(read(FACTS)) == ONCE
+    assert read(FACTS) == FACTS.all()
+    assert read(replace(FACTS, seed=4)) != FACTS.all()
+    assert max(ONCE.values()) == 1
+    assert digits(sum(fact.amount for fact in FACTS.all() if fact.robot == ROBOT)) == [1] * PER_ROBOT
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_seed_is_one_storm_with_every_fault_in_turn(seed: int) -> None:
+    faults = draw(seed, 4_000)
+    assert faults == draw(seed, 4_000)
+    assert sorted(fault.kind for fault in faults) == sorted(DECK)
+    moments = [fault.at for fault in faults]
+    assert moments == sorted(set(moments))
+    assert 0 < moments[0] < moments[-1] < 4_000
+    assert all((fault.back > 0) == (fault.kind is Kind.REWIND) for fault in faults)
+
+
+def test_seeds_differ() -> None:
+    assert len({tuple(draw(seed, 4_000)) for seed in range(10)}) == 10
+
+
+@pytest.mark.parametrize("module", [facts_module, faults_module, oracle_module])
+def test_the_oracle_shares_no_code_with_the_package(module: object) -> None:
+    source = Path(str(module.__file__)).read_text(encoding="utf-8")  # type: ignore[attr-defined]
+    imported = {
+        name
+        for node in ast.walk(ast.parse(source))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    assert not [name for name in imported if name.startswith(("sqe_chain", "services", "tests"))]
+    assert {name for name in imported if name.startswith("benchmarks")} <= {"benchmarks.storm.facts"}
+
+
+def outcome(totals: dict[str, tuple[int, int]]) -> Outcome:
+    return Outcome(verdict(totals), Reader(), seconds=20.0, calm_s=1.0, restarts=0)
+
+
+def test_a_verdict_that_depends_on_the_seed_is_reported_and_shown() -> None:
+    first, second = SYSTEMS[:2]
+    results = Results(FACTS.count)
+    results.add(first, 1, outcome(RIGHT))
+    results.add(first, 2, outcome(changed(1, 16)))
+    results.add(second, 1, outcome(RIGHT))
+    assert results.differing() == [first.name]
+    rows = results.table(SYSTEMS).splitlines()[2:]
+    assert rows[0].startswith(
+        f"| {first.title} | counts twice what came once / **exact** | 0 · 1 | 0 | 0 · 1 |"
+    )
+    assert rows[1].startswith(f"| {second.title} | **exact** | 0 | 0 | 0 |")
+    assert ">exact<" in results.picture(SYSTEMS)
+
+
+def test_only_the_part_between_the_marks_is_written(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
+    write_between(page, "new")
+    assert page.read_text(encoding="utf-8") == f"before\n{BEGIN}\n\nnew\n\n{END}\nafter\n"
+    page.write_text("no marks", encoding="utf-8")
+    with pytest.raises(ValueError, match="0 places"):
+        write_between(page, "new")
