@@ -30,6 +30,7 @@ COMMANDS = {
     "correct": "correct:correct",
     "announce": "rebuild:announce",
     "shadow": "shadow:app",
+    "failover": "failover:failover",
     "export": "move:export_states",
     "import": "move:import_states",
     "peek": "peek:peek",

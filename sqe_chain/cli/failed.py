@@ -42,7 +42,7 @@ from sqe_chain.operations.failed_letters import FailedLetters
 from sqe_chain.operations.failed_shown import history_of, kept_message
 from sqe_chain.operations.undecided import list_failed_records
 from sqe_chain.ports import Log, StateStore
-from sqe_chain.runtime.connecting import Deployment, EngineChoice, open_inputs, open_stores
+from sqe_chain.runtime.connecting import Deployment, EngineChoice, follow_failover, open_inputs, open_stores
 
 app = typer.Typer(no_args_is_help=True, help="Records that a flow could not process: what becomes of them.")
 
@@ -260,7 +260,7 @@ def _reading(flow: CompiledFlow, servers: Servers) -> Iterator[tuple[Log, StateS
     """Kafka and the flow's store; None if it has none."""
     deployment = Deployment(servers.kafka, servers.kafka_config, servers.urls())
     with open_stores(flow, deployment.stores) as opened:
-        yield open_inputs(flow, deployment), opened.get("")
+        yield follow_failover(open_inputs(flow, deployment), opened, flow), opened.get("")
 
 
 @contextmanager

@@ -75,8 +75,9 @@ def prepare_command(
     engine: EngineChoice | None = None,
     *,
     panel: bool = True,
+    fails_over: bool = False,
 ) -> AbstractContextManager[Prepared]:
-    """Everything that a command needs for a single task with a flow. For `panel` see `show_events`.
+    """Everything that a command needs for a single task with a flow. For `panel` see `show_events`, for `fails_over` `prepare`.
 
     Raises:
         ChainError: something is missing or wrong.
@@ -84,7 +85,7 @@ def prepare_command(
     choice = engine or EngineChoice("inprocess")
     deployment = Deployment(options.kafka, options.kafka_config, options.urls(), choice, once=True)
     who = show_events(flow, options.kafka, log_json=options.log_json, panel=panel)
-    return prepare(flow, settings, deployment, observers=who, restore=show_cursor)
+    return prepare(flow, settings, deployment, observers=who, restore=show_cursor, fails_over=fails_over)
 
 
 class ClaimedWork(Protocol[Result_co]):

@@ -62,8 +62,8 @@ class Mark:
             self._of = last_of(self.head.chain) if self.head.chain else 0
         return self._of
 
-    def move_back(self, position: bytes, offset: int) -> None:
-        """Go back to a place at which no message need have been. How many messages its input gave is not known then: `of` is 0."""
+    def move_to(self, position: bytes, offset: int) -> None:
+        """Go to a place at which no message need have been. How many messages its input gave is not known then: `of` is 0."""
         self.position, self.offset, self.head, self._of = position, offset, None, 0
 
     def to_text(self, lane: int) -> str:

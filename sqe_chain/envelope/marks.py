@@ -173,6 +173,19 @@ class PartitionMarks:
         mark = self._marks.get(lane)
         return mark is not None and (position or root_position(leader_epoch, offset)) <= mark.position
 
+    def pass_over(self, head: EnvelopeHead, offset: int) -> None:
+        """Take for counted what is missing before a message: if it comes later, it is a replay.
+
+        Args:
+            head: of the message, which names a predecessor beyond the mark.
+            offset: where it was read.
+        """
+        mark = self._marks.get(head.lane)
+        if mark is None:
+            self._add(head.lane, head.previous, 0, offset, check_consistent(head))
+        else:
+            mark.move_to(head.previous, offset)
+
     def undecodable(self, offset: int) -> None:
         """Note a record that is not a valid envelope: it may have belonged to any lane."""
         self.undecodable_offset = max(self.undecodable_offset, offset)

@@ -386,7 +386,7 @@ def _left(flow: CompiledFlow, infos: Infos, known: Layout) -> Iterator[tuple[str
             yield topic, was
 
 
-def check_cluster(flow: CompiledFlow, known: Layout, infos: Infos) -> None:
+def check_cluster(flow: CompiledFlow, known: Layout, infos: Infos, *, by_ids: bool = True) -> None:
     """Check that the inputs are in the cluster in which they were read.
 
     A cluster under another id that has the very topics is the same one.
@@ -395,19 +395,22 @@ def check_cluster(flow: CompiledFlow, known: Layout, infos: Infos) -> None:
         flow: the flow.
         known: the layout of its last plan.
         infos: the topics of that layout, as they are now; one that is gone is absent.
+        by_ids: whether ids of topics may show that it is the same. After a failover the cluster before has these ids, too.
 
     Raises:
         AnotherCluster: they are in another one.
     """
     cluster = next((info.cluster for info in infos.values() if info.cluster), "")
     ids = {topic: topic_id for topic, (topic_id, _) in known.sources.items() if topic_id != FILES}
-    same = all(topic in infos and infos[topic].topic_id.hex() == topic_id for topic, topic_id in ids.items())
+    same = by_ids and all(
+        topic in infos and infos[topic].topic_id.hex() == topic_id for topic, topic_id in ids.items()
+    )
     if not known.cluster or not cluster or cluster == known.cluster or same:
         return
     raise AnotherCluster(
         f"flow {flow.name!r}: the store has its states from Kafka cluster {known.cluster}, this is cluster {cluster}. Expected the same: "
         "records of another cluster would be counted besides those that were. Give the right addresses of Kafka and store. If the "
-        f"flow is to go on in the other cluster, {START_OVER}"
+        f"flow is to go on in the other cluster, which mirrors this one, use sqe-chain failover. Otherwise {START_OVER}"
     )
 
 

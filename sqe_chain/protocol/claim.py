@@ -25,6 +25,7 @@ from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Claimed, Standby
 from sqe_chain.plans.inputs import parse_metadata
 from sqe_chain.plans.layout import check_cluster
+from sqe_chain.plans.mirrors import Mirrors
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.stored_plans import check_sections, never_run, read_plan
 from sqe_chain.ports import Commit, Header, Home, TopicInfo, TopicPartition
@@ -265,7 +266,7 @@ def _check_not_empty(env: Environment, home: Home | None, commits: Commits) -> N
 def _check_cluster(env: Environment, home: Home | None, infos: Mapping[str, TopicInfo]) -> None:
     plan = home and read_plan(env.home, env.flow.name, home.number)
     if plan:
-        check_cluster(env.flow, plan.layout, infos)
+        check_cluster(env.flow, plan.layout, infos, by_ids=Mirrors.name not in plan.sections)
 
 
 def _stand_by(env: Environment, home: Home) -> Home | None:

@@ -179,7 +179,7 @@ class KeptInput:
                 continue
             before = (int.from_bytes(begins) - 1).to_bytes(ROOT_LENGTH)
             last = before + _LAST * ((len(mark.position) - ROOT_LENGTH) // len(_LAST))
-            mark.move_back(last, min(mark.offset, first - 1))
+            mark.move_to(last, min(mark.offset, first - 1))
         marks.undecodable_offset = min(marks.undecodable_offset, first - 1)
         return marks
 

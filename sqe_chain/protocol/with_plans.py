@@ -22,6 +22,7 @@ from sqe_chain.plans import inputs
 from sqe_chain.plans.events import CLAIM, PROCESS, RECOVER, SEAL, Notice
 from sqe_chain.plans.layout import check_layout
 from sqe_chain.plans.look import Infos, Look, Offsets
+from sqe_chain.plans.mirrors import check_lanes
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.planning import layout_plan
 from sqe_chain.plans.results import StartResult
@@ -216,6 +217,7 @@ class StagedService(FlowRun):
         last, report = owned.last, processed.report
         marker = None if owned.transactions is None else owned.transactions.noted
         plan = batch_plan(env, last, owned.claim, processed.decision, report, processed.exclusions, marker)
+        check_lanes(env.flow.name, plan)
         with env.step(SEAL):
             owned.seal(plan)
         owned.finish(plan, owned.headers_at(last), report, publish=True, top_level=len(env.flow.levels))

@@ -6,7 +6,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from sqe_chain.adapters import open_store
 from sqe_chain.engines.inprocess import InProcessEngine
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.environment import Engine, Environment
+from sqe_chain.plans.mirrors import follow_mirrors
+from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.ports import Log, StateStore
 from sqe_chain.ports.files import is_other_format
 from sqe_chain.ports.readers import Partitions
@@ -161,6 +163,13 @@ def open_inputs(flow: CompiledFlow, deployment: Deployment) -> Log:
     log = None if deployment.kafka is None else open_log(deployment.kafka, deployment.kafka_config)
     files: Log = open_files(sources, log, skip_bad=flow.poison != "stop", looked=deployment.looked)
     return files
+
+
+def follow_failover(log: Log, stores: Mapping[str, StateStore], flow: CompiledFlow) -> Log:
+    """The log as the flow reads it since its last failover, for what only shows; the same where its store does not answer."""
+    with suppress(ChainError):
+        return follow_mirrors(log, read_last_plan(stores[""], flow.name) if "" in stores else None)
+    return log
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError, Unavailable
@@ -14,7 +14,10 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Engine, Environment, Ports, Role
 from sqe_chain.plans.events import Notice, Observer, Stopped
+from sqe_chain.plans.mirrors import follow_mirrors
+from sqe_chain.plans.retrying import RetryingLog
 from sqe_chain.plans.settings import Settings
+from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.runtime.connecting import (
     Deployment,
     EngineChoice,
@@ -93,6 +96,7 @@ def prepare(
     observers: Sequence[Observer] = (),
     clock: ServiceClock | None = None,
     restore: Callable[[], object] | None = None,
+    fails_over: bool = False,
 ) -> Iterator[Prepared]:
     """Connect everything, as long as the context lasts.
 
@@ -104,6 +108,7 @@ def prepare(
         clock: its clock, with the request to end; None: a new one.
         restore: makes the terminal usable again before a second Ctrl-C ends the process at once; SIGTERM and the first
             Ctrl-C are requests to stop. None: signals are left alone, as they must be in any thread but the main one.
+        fails_over: the flow is about to move to this cluster, where its topics may have other names; they are not looked at.
 
     Raises:
         ChainError: something is missing, or wrong.
@@ -133,7 +138,7 @@ def prepare(
             is_dead=is_dead,
             writers=_WRITERS,
         )
-        ready = _ready(env, deployment.create_topics, clock.stop)
+        ready = fails_over or _ready(env, deployment.create_topics, clock.stop)
         choice = deployment.engine if ready else EngineChoice("inprocess")
         engine = opened.enter_context(open_engine(choice, env))
         if handle_again:
@@ -144,6 +149,7 @@ def prepare(
 def _ready(env: Environment, create_topics: int | None, stop: Stop) -> bool:
     """Check the topics before anything slow is started. Returns False if the service was asked to stop before that."""
     try:
+        _follow_mirrors(env)
         if create_topics is not None:
             _create_missing(env, create_topics)
         inputs.describe(env.flow, env.log)
@@ -151,6 +157,17 @@ def _ready(env: Environment, create_topics: int | None, stop: Stop) -> bool:
         if not stop.requested:
             raise
     return not stop.requested
+
+
+def _follow_mirrors(env: Environment) -> None:
+    """Read the inputs where the flow's last failover has noted that they are."""
+    if not env.ports.stores:
+        return
+    log = follow_mirrors(env.ports.log, read_last_plan(env.home, env.flow.name))
+    if log is not env.ports.log:
+        env.ports = replace(env.ports, log=log)
+        env.log = RetryingLog(log, env.retry)
+        env.engine = InProcessEngine(env.flow, log, env.ports.store)
 
 
 def _create_missing(env: Environment, input_partitions: int) -> None:

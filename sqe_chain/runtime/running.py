@@ -22,7 +22,7 @@ from sqe_chain.plans.events import CaughtUp, Committed, Event, Observer, Recover
 from sqe_chain.plans.settings import Settings
 from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.ports import Log, TopicPartition
-from sqe_chain.runtime.connecting import Deployment, EngineChoice, open_inputs, open_stores
+from sqe_chain.runtime.connecting import Deployment, EngineChoice, follow_failover, open_inputs, open_stores
 from sqe_chain.runtime.durations import duration_ms
 from sqe_chain.runtime.launching import launch
 from sqe_chain.runtime.observers import FlushListener, OnFlush
@@ -119,8 +119,8 @@ class RunningService:
         self._bell = _Bell(self._moved)
         self._error: BaseException | None = None
         self._opened = ExitStack()
-        self._log: Log = open_inputs(flow, deployment)
         self._stores = self._opened.enter_context(open_stores(flow, deployment.stores))
+        self._log: Log = follow_failover(open_inputs(flow, deployment), self._stores, flow)
 
         def work() -> None:
             try:

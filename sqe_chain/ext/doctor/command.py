@@ -22,7 +22,14 @@ from sqe_chain.ext.doctor.checks import CHECKS, examine
 from sqe_chain.ext.doctor.diagnostic import UNTRIED, Diagnostic, Severity, report
 from sqe_chain.ext.doctor.dry import refused_start
 from sqe_chain.ext.doctor.facts import Gathering
-from sqe_chain.runtime.connecting import Deployment, check_engine, open_inputs, open_log, open_stores
+from sqe_chain.runtime.connecting import (
+    Deployment,
+    check_engine,
+    follow_failover,
+    open_inputs,
+    open_log,
+    open_stores,
+)
 
 MOST_ALIKE: Final = 5
 """Findings of one check that are printed: a lost broker is one fact, though a thousand partitions show it."""
@@ -120,7 +127,7 @@ def doctor(
             findings += diagnose(
                 Gathering(
                     flow,
-                    log,
+                    None if log is None else follow_failover(log, stores, flow),
                     stores,
                     lambda: time.time_ns() // 1_000_000,
                     lambda ms: time.sleep(ms / 1_000),

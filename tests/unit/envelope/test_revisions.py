@@ -255,5 +255,5 @@ def test_a_mark_that_was_moved_back_compares_no_siblings() -> None:
     heads = [parse_head(made(root, of)) for root, of in ((1, 2), (2, 1), (3, 1))]
     assert [marks.accept(head, offset) for offset, head in enumerate(heads)] == [True, True, True]
     last = place(1, 1) + b"\xff" * 4
-    marks[heads[0].lane].move_back(last, 0)
+    marks[heads[0].lane].move_to(last, 0)
     assert [marks.accept(head, offset) for offset, head in enumerate(heads)] == [False, True, True]

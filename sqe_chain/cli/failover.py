@@ -1,0 +1,54 @@
+"""`sqe-chain failover`: goes on in another Kafka cluster, which mirrors the inputs of a flow."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from sqe_chain.cli.console import ERR
+from sqe_chain.cli.listening import prepare_command, work_with_heartbeat
+from sqe_chain.cli.loading import load_flow
+from sqe_chain.cli.option_table import Option
+from sqe_chain.cli.options import FlowArgument, OperationOptions, command, settings_in
+from sqe_chain.cli.values import properties
+from sqe_chain.operations.failover import MARGIN_MS, Failover, check_may_fail_over
+
+
+@command
+def failover(
+    target: FlowArgument,
+    *,
+    operation: OperationOptions,
+    topics: Annotated[
+        list[str] | None,
+        Option("The name of an input in the other cluster, if it is another one. Repeatable.", "INPUT=TOPIC"),
+    ] = None,
+    margin_ms: Annotated[
+        int,
+        Option(
+            "Begin to read this long before the last record that was counted; more costs only time.",
+            "MS",
+            least=0,
+        ),
+    ] = MARGIN_MS,
+    accept_missing: Annotated[
+        list[str] | None,
+        Option("A lane, as the error names it, whose missing records never count. Repeatable.", "LANE"),
+    ] = None,
+) -> None:
+    """Go on in the Kafka cluster of --kafka, which mirrors the inputs of the flow. The same command brings it back.
+
+    All inputs must be envelopes that flows have published. Records that the mirror repeats are dropped. If it has not received some,
+    nothing changes, and their lanes are named. Then start the service with the new --kafka: the store refuses the old cluster from then on.
+    """
+    flow = load_flow(target)
+    check_may_fail_over(flow)
+    names = properties("--topics", topics or ())
+    with prepare_command(flow, settings_in(operation), operation, fails_over=True) as prepared:
+        work = Failover(prepared.env, names, margin_ms, frozenset(accept_missing or ()))
+        done = work_with_heartbeat(prepared, work)
+    for missing in done.accepted:
+        ERR.print(f"accepted: lane {missing.lane}: {missing.text}")
+    read = ", ".join(f"{name} from {there}" for name, there in sorted(done.topics.items()))
+    ERR.print(
+        f"flow {flow.name!r} goes on in cluster {done.cluster} after plan {done.plan}, and reads {read}; start its service there"
+    )

@@ -1,0 +1,106 @@
+"""Goal: a failover that dies, is paused or gets no answer anywhere leaves the flow in one cluster or in the other, and exact.
+
+Method: as `tests/protocol/test_crash_sweep.py`. What each word counts is known from what was published alone.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from sqe_chain.errors import AnotherCluster, ConfigurationError, ServiceStopped, Superseded
+from tests.support.mirrored import Clusters
+from tests.support.sweeping import HANGS_S, Operations, Point
+
+KILLED, PAUSED, UNANSWERED = Operations(every=2), Operations(every=3), Operations(every=3)
+
+
+def begun() -> Clusters:
+    """Something is counted, and more is mirrored than that, some of it twice."""
+    clusters = Clusters()
+    clusters.feed("ant bee cow dog elk fox ape")
+    clusters.totals.run_until_caught_up()
+    clusters.feed("bat cat doe")
+    clusters.mirror.copy()
+    clusters.mirror.copy(again=3)
+    return clusters
+
+
+def finish(clusters: Clusters) -> None:
+    """What an operator does who does not know whether it was done: the same again; then the service starts there."""
+    try:
+        clusters.fail_over()
+    except ConfigurationError as error:
+        if "since a failover already" not in str(error):
+            raise
+        clusters.totals = clusters.service(clusters.second)
+    clusters.totals.run_until_caught_up()
+    clusters.check()
+    clusters.feed("auk boa")
+    clusters.mirror.copy(again=1)
+    clusters.totals.run_until_caught_up()
+    clusters.check()
+
+
+@KILLED.enter("failover", 5, then=["again", "first cluster"])
+def killed(point: Point, _: Path, then: str) -> None:
+    """Then the operator repeats it, or starts the service in the first cluster, which may have been left already."""
+    clusters = begun()
+    found, run = clusters.operation()
+    with point.killed(found):
+        run()
+    if then == "first cluster":
+        with suppress(AnotherCluster):
+            clusters.totals.restart()
+            clusters.totals.run_until_caught_up()
+            clusters.check()
+    finish(clusters)
+
+
+@PAUSED.enter("failover", 8, by=["service", "failover"])
+def overtaken(point: Point, _: Path, by: str) -> None:
+    """The service of the first cluster goes on meanwhile, or somebody else fails over."""
+    clusters = begun()
+    found, run = clusters.operation()
+
+    def meanwhile() -> None:
+        if by == "failover":
+            with suppress(ConfigurationError):
+                clusters.fail_over()
+        else:
+            with suppress(AnotherCluster):
+                clusters.totals.restart()
+                clusters.totals.run_until_caught_up()
+
+    with point.paused(found, meanwhile, (Superseded, ConfigurationError, ServiceStopped)):
+        run()
+    finish(clusters)
+
+
+@UNANSWERED.enter("failover", 8, when=["before", "after"])
+def unanswered(point: Point, _: Path, when: str) -> None:
+    clusters = begun()
+    found, run = clusters.operation()
+    with point.unanswered(found, when=when, calls=2):  # type: ignore[arg-type]
+        run()
+    finish(clusters)
+
+
+@pytest.mark.timeout(HANGS_S)
+@pytest.mark.parametrize("name", KILLED.rows)
+def test_killed_after_each_write(tmp_path: Path, name: str) -> None:
+    KILLED.sweep(name, tmp_path)
+
+
+@pytest.mark.timeout(HANGS_S)
+@pytest.mark.parametrize("name", PAUSED.rows)
+def test_paused_at_each_call(tmp_path: Path, name: str) -> None:
+    PAUSED.sweep(name, tmp_path)
+
+
+@pytest.mark.timeout(HANGS_S)
+@pytest.mark.parametrize("name", UNANSWERED.rows)
+def test_unanswered_at_each_call(tmp_path: Path, name: str) -> None:
+    UNANSWERED.sweep(name, tmp_path)

@@ -1,0 +1,154 @@
+"""Two clusters in memory: a republisher and totals of words in the first one, and a mirror in the second one that repeats and lags."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from google.protobuf.wrappers_pb2 import StringValue
+
+from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.adapters.memory.store import MemoryStore
+from sqe_chain.flow import Flow
+from sqe_chain.operations.failover import FailedOver, Failover
+from sqe_chain.plans.mirrors import follow_mirrors
+from sqe_chain.plans.stored_plans import read_last_plan
+from sqe_chain.ports import Log
+from sqe_chain.testing import Rehearsal
+from tests.support.environments import environment_of
+from tests.support.word_flows import first_letter, stored_words, word, words_by_first_letter
+
+_names = itertools.count()
+PARTITIONS = 2
+INPUT = "words"
+
+
+def totals_of_words(name: str = "notes") -> Flow:
+    """A flow that keeps the words of each first letter, and publishes nothing."""
+    flow = Flow(name, state_partitions=2)
+    words_by_first_letter(flow, INPUT)
+    return flow
+
+
+def republished_words() -> Flow:
+    """A flow from raw to the input of the totals."""
+    flow = Flow("standard")
+    flow.source("raw", StringValue).to(INPUT, key=first_letter, partitions=PARTITIONS)
+    return flow
+
+
+class Following(Rehearsal):
+    """A rehearsal whose service reads where the last failover has noted, as each start does."""
+
+    def _log(self) -> Log:
+        return follow_mirrors(super()._log(), read_last_plan(self.stores[""], self.flow.name))
+
+
+@dataclass
+class Mirror:
+    """Copies the input from one cluster to another, in the order of each partition, as MirrorMaker does; it keeps no offsets."""
+
+    source: MemoryLog
+    target: MemoryLog
+    name: str
+    _next: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+
+    def copy(self, most: int = 1_000, *, again: int = 0) -> None:
+        """Copy records that are not there yet.
+
+        Args:
+            most: how many of each partition.
+            again: how many of those before are copied again first.
+        """
+        for partition in range(PARTITIONS):
+            records = [record for record in self.source.records(INPUT) if record.partition() == partition]
+            known = self._next[partition]
+            self._next[partition] = min(known + most, len(records))
+            for record in records[max(0, known - again) : self._next[partition]]:
+                self.target.append(
+                    self.name,
+                    partition,
+                    record.value(),
+                    record.key(),
+                    headers=record.headers(),
+                    timestamp_ms=record.timestamp()[1],
+                )
+
+    def skip(self, count: int) -> None:
+        """Never copy the next records of each partition."""
+        for partition in range(PARTITIONS):
+            self._next[partition] += count
+
+
+class Clusters:
+    """The first cluster with its services, and the second one with a mirror under a name.
+
+    Args:
+        name: of the mirrored topic.
+        flow: what is failed over.
+    """
+
+    def __init__(self, name: str = "first.words", flow: Flow | None = None) -> None:
+        number = next(_names)
+        self.first, self.second = MemoryLog(f"first-{number}"), MemoryLog(f"second-{number}")
+        self.store = MemoryStore(f"mirrored-{number}", max_rows=2)
+        for kept in (self.first, self.second, self.store):
+            getattr(kept, "clear", getattr(kept, "restore_all", None))()  # type: ignore[misc]
+        self.name, self.flow = name, flow or totals_of_words()
+        self.standard = Rehearsal(republished_words(), partitions={"raw": 2}, log=self.first)
+        self.totals = self.service(self.first)
+        self.second.create_topic("padding", 1)
+        self.second.create_topic(name, PARTITIONS)
+        if name == INPUT:
+            self.second.recreate(name)  # in memory the first topic of a name has the same id everywhere
+        for partition in range(PARTITIONS):  # so that offsets differ
+            for _ in range(3 * (1 + partition)):
+                self.second.append(name, partition, None)
+            self.second.truncate_before(name, partition, 3 * (1 + partition))
+        self.mirror = Mirror(self.first, self.second, name)
+        self.fed: list[str] = []
+
+    def service(self, log: MemoryLog) -> Following:
+        """The service, started in a cluster."""
+        return Following(self.flow, partitions={INPUT: PARTITIONS}, log=log, store=self.store)
+
+    def feed(self, words: str) -> None:
+        """Publish words in the first cluster; they are not read yet."""
+        for text in words.split():
+            self.standard.feed("raw", word(text), partition=ord(text[0]) % 2)
+        self.fed += words.split()
+        self.standard.run_until_caught_up()
+
+    def operation(
+        self,
+        to: MemoryLog | None = None,
+        names: Mapping[str, str] | None = None,
+        accepted: tuple[str, ...] = (),
+    ) -> tuple[Following, partial[FailedOver]]:
+        """What fails over to a cluster, by default to the second one, and what runs it."""
+        found = self.service(to or self.second)
+        found._log = lambda: found.log  # type: ignore[method-assign] # as the command opens it
+        env = environment_of(found)
+        names = {INPUT: self.name} if names is None else names
+        return found, partial(Failover(env, names, accepted=accepted).run)
+
+    def fail_over(
+        self,
+        to: MemoryLog | None = None,
+        names: Mapping[str, str] | None = None,
+        accepted: tuple[str, ...] = (),
+    ) -> FailedOver:
+        """Fail over, and go on in that cluster."""
+        done = self.operation(to, names, accepted)[1]()
+        self.totals = self.service(to or self.second)
+        return done
+
+    def check(self) -> None:
+        """Each word counts once, in the order in which it was published."""
+        expected = defaultdict[str, list[str]](list)
+        for text in self.fed:
+            expected[text[0]].append(text)
+        assert stored_words(self.totals) == {key: " ".join(words) for key, words in expected.items()}
