@@ -31,7 +31,7 @@ demo-ingest: setup demo-servers  ## the same into tables of both kinds: each row
 	$(BIN)/python -m services.demo_ingest $(ARGS)
 
 .PHONY: chaos-compose
-chaos-compose: setup servers docker  ## docker-compose.yml under load: 24 faults, each with evidence, then the audit
+chaos-compose: setup servers docker  ## docker-compose.yml under load: 31 faults, each with evidence, then the audit
 	$(BIN)/python -m services.compose_chaos $(ARGS)
 
 .PHONY: test

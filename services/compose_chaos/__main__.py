@@ -64,7 +64,9 @@ def report(outcome: ChaosOutcome, console: Console) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("services.compose_chaos", description)
-    parser.add_argument("--faults", type=int, default=24, help="how many; 22 have every kind among them")
+    parser.add_argument(
+        "--faults", type=int, default=31, help="how many; 29 have each victim of every kind among them"
+    )
     parser.add_argument("--first", type=int, default=1, help="number of the first; earlier ones are skipped")
     parser.add_argument("--seed", type=int, default=7, help="of the simulator and of the faults")
     parser.add_argument("--rate", type=int, default=1000, help="reports a second, all the time")

@@ -8,7 +8,7 @@ from enum import Enum
 from itertools import combinations, islice
 from random import Random
 
-SERVERS = ("kafka", "redis", "cassandra")
+SERVERS = ("kafka", "redis", "cassandra", "postgres")
 SERVICES = ("standardize", "totals")
 SIMULATOR = "simulate"
 ALL = (*SERVERS, *SERVICES, SIMULATOR)
@@ -52,19 +52,20 @@ def plan(seed: int, count: int, first: int = 1) -> list[ChaosFault]:
     """The faults of one run, from a seed; those before the first one, counted from 1, are skipped.
 
     Kinds take turns, so few faults are of many kinds already: a pair, a takeover, a disconnection, a single
-    one, everything. 22 faults or more have each single victim, each pair and each disconnection among them.
+    one, everything. 29 faults or more have each single victim, each pair and each disconnection among them.
     """
     return list(islice(_endless(Random(seed)), first - 1, first - 1 + count))
 
 
 def _endless(random: Random) -> Iterator[ChaosFault]:
     killed = (*SERVERS, *SERVICES)
+    pairs = list(combinations(killed, 2))
     while True:
         turns: list[list[tuple[Kind, tuple[str, ...]]]] = [
-            [(Kind.KILL, pair) for pair in random.sample(list(combinations(killed, 2)), 10)],
+            [(Kind.KILL, pair) for pair in random.sample(pairs, len(pairs))],
             [(Kind.TAKEOVER, ("totals",))],
-            [(Kind.DISCONNECT, (victim,)) for victim in random.sample(killed, 5)],
-            [(Kind.KILL, (victim,)) for victim in random.sample(killed, 5)],
+            [(Kind.DISCONNECT, (victim,)) for victim in random.sample(killed, len(killed))],
+            [(Kind.KILL, (victim,)) for victim in random.sample(killed, len(killed))],
             [(Kind.EVERYTHING, ALL)],
         ]
         for round_ in range(max(map(len, turns))):

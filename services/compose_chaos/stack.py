@@ -9,7 +9,7 @@ from services.compose_chaos.docker import Compose, Docker, DockerFailed, State
 from services.compose_chaos.faults import SERVERS, SERVICES, SIMULATOR
 
 WELL_WITHIN_S = 240.0
-PORTS = {"kafka": 9092, "redis": 6379, "cassandra": 9042}
+PORTS = {"kafka": 9092, "redis": 6379, "cassandra": 9042, "postgres": 5432}
 
 _LOOK_S = 0.3
 _CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 3)"

@@ -22,7 +22,7 @@ FAULTS = 2
 @pytest.mark.release
 @pytest.mark.timeout(2400)  # images may have to be built first
 def test_a_stack_with_faults_ends_exact(tmp_path: Path) -> None:
-    """The first two of the 22 faults: each leaves evidence that it took hold, and all is counted, once.
+    """The first two of the 29 faults: each leaves evidence that it took hold, and all is counted, once.
 
     How many replays that brings depends on the moment of a single kill; tests/chaos/test_demo.py asks for them.
     """
