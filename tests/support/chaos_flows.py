@@ -6,7 +6,7 @@
 Also the flows of the example services, under their own names.
 
 Environment variables configure them: CHAOS_PREFIX (of all names), CHAOS_OPTIONS (JSON: flow -> options of `Flow`),
-CHAOS_SIGNAL (see `signal_at_event`).
+CHAOS_SIGNAL (see `signal_at_event`). With CHAOS_TABLES, a name, states are shown in the tables NAME_robots and NAME_lines.
 """
 
 from __future__ import annotations
@@ -75,6 +75,11 @@ def _flow(name: str, **options: object) -> Flow:
     return Flow(f"{_PREFIX}-{name}", **options)  # type: ignore[arg-type]
 
 
+def _table(of: str) -> str | None:
+    name = os.environ.get("CHAOS_TABLES")
+    return f"{name}_{of}" if name else None
+
+
 _PREFIX = os.environ.get("CHAOS_PREFIX", "chaos")
 
 standard = _flow("standard")
@@ -94,11 +99,15 @@ totals = _flow("totals", state_partitions=3)
 _robots = (
     totals.source(f"{_PREFIX}.mid", Fastening)
     .map(refuse_poison)
-    .aggregate("per-robot", key=robot_of, state=RobotTotal, fold=fold_fastening_or_refuse)
+    .aggregate(
+        "per-robot", key=robot_of, state=RobotTotal, fold=fold_fastening_or_refuse, view=_table("robots")
+    )
 )
 _robots.to(f"{_PREFIX}.deltas", key=line_of, partitions=2)
 (
-    _robots.aggregate("per-line", key=line_of, state=LineTotal, fold=fold_delta_or_refuse)
+    _robots.aggregate(
+        "per-line", key=line_of, state=LineTotal, fold=fold_delta_or_refuse, view=_table("lines")
+    )
     .changes()
     .to(f"{_PREFIX}.lines", partitions=1)
 )
