@@ -35,6 +35,8 @@ MODULES: Final[Mapping[str, str]] = {
     "corrections": "tests.lab.revision_worlds",
     "mutants": "tests.lab.mutants",
     "transactions": "tests.lab.transactional_kills",
+    "campaign": "tests.lab.campaign",
+    "soak": "tests.lab.soak",
 }
 
 

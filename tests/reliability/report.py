@@ -18,6 +18,11 @@ ROWS: Final = {
     "simulator": _Row("Simulator", ("schedules", "faults")),
     "explorer": _Row("Explorer: interleavings", ("states", "steps")),
     "transactions": _Row("Transactional services killed on a broker", ("killed", "stopped", "events")),
+    "campaign": _Row(
+        "Services on real servers, through faults",
+        ("services killed", "zombies", "brokers killed", "stores killed", "answers lost", "clocks jumped"),
+    ),
+    "soak": _Row("Soak: services at work, without faults", ("events", "minutes")),
     "pairs": _Row("Explorer: pairs of faults", ("states", "pairs")),
     "corrections": _Row("Worlds of corrections", ("worlds",)),
     "fuzz": _Row("Fuzzer", ("executions",)),

@@ -146,6 +146,7 @@ class Deployment:
     ) -> None:
         self.name = f"chaos-{uuid4().hex[:8]}"
         self.kafka, self.store, self.directory = kafka, store, directory
+        self.service_store = store  # where its processes find the store: perhaps by a proxy
         self.log = KafkaLog(kafka)
         self.runs: list[ServiceProcess] = []
         self._module = module
@@ -171,7 +172,7 @@ class Deployment:
         }
         if signal_at:
             environment["CHAOS_SIGNAL"] = signal_at
-        where = ("--kafka", self.kafka, "--store", self.store, "--log-json")
+        where = ("--kafka", self.kafka, "--store", self.service_store, "--log-json")
         arguments = (*name.split(), f"{self._module}:{flow}", *where, *more)
         log = self.directory / f"{len(self.runs):02}-{flow}-{uuid4().hex[:6]}.log"
         self.runs.append(ServiceProcess(arguments, log, environment))

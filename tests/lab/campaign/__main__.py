@@ -1,0 +1,58 @@
+"""Run a piece of the campaign: real services on real servers through faults drawn from a seed.
+
+```
+python -m tests.reliability run campaign --store postgres --engine workers --faults 200 --seed 1
+```
+
+Servers and services are started here, on free ports. Where this user may not mount disks, none is full; without libfaketime, no clock jumps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+
+from tests.lab.campaign.clocks import library
+from tests.lab.campaign.piece import ENGINES, Piece
+from tests.lab.campaign.servers import STORES, running
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a piece, print its figures, and 1 as exit status if something was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.lab.campaign", description=__doc__)
+    parser.add_argument("--faults", type=int, default=100, help="how many (default 100)")
+    parser.add_argument("--seed", type=int, default=1, help="of the faults")
+    parser.add_argument("--store", choices=STORES, default="redis")
+    parser.add_argument("--engine", choices=sorted(ENGINES), default="inprocess")
+    parser.add_argument("--json", type=Path, help="write the figures there, as one JSON object")
+    options = parser.parse_args(arguments)
+    began = time.perf_counter()
+    with (
+        tempfile.TemporaryDirectory(prefix="campaign-") as directory,
+        running(options.store, Path(directory)) as servers,
+        closing(Piece(servers, Path(directory), options.engine, options.seed, library())) as piece,
+    ):
+        wrong = piece.run(options.faults)
+    figures = {
+        "tool": "campaign",
+        "counts": dict(piece.found),
+        "violations": len(wrong),
+        "seed": options.seed,
+        "seconds": round(time.perf_counter() - began, 1),
+        "store": options.store,
+        "engine": options.engine,
+    }
+    sys.stdout.write(json.dumps(figures) + os.linesep + "".join(f"{text}{os.linesep}" for text in wrong))
+    if options.json:
+        options.json.write_text(json.dumps(figures) + "\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
