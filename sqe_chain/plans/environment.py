@@ -46,7 +46,7 @@ class Engine(Protocol):
         """
 
     def publish(self) -> None:
-        """Write all outputs kept, acknowledged when this returns. May be called again."""
+        """Write all outputs kept, acknowledged when this returns; not those of a transactional flow. May be called again."""
 
     def outputs(self) -> Iterator[Sequence[Output]]:
         """All outputs kept, for one transaction: in the order of each task, block by block. May be asked for again."""

@@ -249,6 +249,16 @@ def stateless(names: Names) -> Flow:
     return flow
 
 
+def in_transactions(names: Names) -> Flow:
+    """What engines hand over to the service, which publishes it: outputs of a reading task, and of a stage behind a shuffle."""
+    flow = Flow(names.flow, state_partitions=3, transactional=True)
+    numbers = flow.source(names.inputs, Int64Value).flat_map(thrice)
+    numbers.to(names.outputs[0], partitions=4, key=last_digit)
+    digits = numbers.key_by(last_digit).aggregate("digits", state=Int64Value, fold=add)
+    digits.changes().to(names.outputs[1], partitions=2)
+    return flow
+
+
 FLOWS: list[Declare] = [
     unshuffled,
     shuffled,
@@ -261,6 +271,7 @@ FLOWS: list[Declare] = [
     by_event_time,
     declared,
     exploded,
+    in_transactions,
 ]
 
 
@@ -309,6 +320,8 @@ class Run:
             log.create_topic(node.topic, node.partitions)
         if flow.compile().dead_letters:
             log.create_topic(flow.dead_letter_topic, 1)
+        if flow.compile().transactional:
+            log.create_topic(flow.compile().marker_topic, 1, compacted=True)
         self.service.start()
 
     def until_caught_up(self, *, at_end: bool = False) -> None:

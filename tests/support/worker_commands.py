@@ -8,8 +8,10 @@ import signal
 import time
 from pathlib import Path
 
+from sqe_chain.engines.shared_outputs import Place, SharedFile
 from sqe_chain.engines.workers.tasks import Tasks
 from sqe_chain.errors import GapError, Unavailable
+from sqe_chain.ports import Output
 
 
 def pid(_tasks: Tasks) -> int:
@@ -50,3 +52,12 @@ def wait_for(_tasks: Tasks, file: Path) -> int:
     while not file.exists():
         time.sleep(0.01)
     return os.getpid()
+
+
+def outputs_of(mark: int, number: int) -> list[Output]:
+    """A block whose size depends on who makes it."""
+    return [("t", mark, b"%d" % number, b"v" * 50, None, at) for at in range(1 + (number * 7 + mark) % 40)]
+
+
+def put_outputs(_tasks: Tasks, shared_file: SharedFile, mark: int, blocks: int) -> list[Place | None]:
+    return [shared_file.put(outputs_of(mark, number)) for number in range(blocks)]

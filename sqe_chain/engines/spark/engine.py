@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from sqe_chain.engines.packing import Setup
+from sqe_chain.engines.shared_outputs import SharedOutputs
 from sqe_chain.engines.spark import tasks
 from sqe_chain.engines.spark.rows import (
     FAILURE,
@@ -112,6 +113,7 @@ class SparkEngine:
         self._job: Job | None = None
         self._frames: dict[int, DataFrame] = {}
         self._results: list[TaskResult] = []
+        self._shared = SharedOutputs(wanted=flow.transactional)
         # Learned: the limit falls when a batch that seemed small was not, and the size of a record is that of the
         # last batch.
         self._small_records = tuning.small_records
@@ -136,6 +138,7 @@ class SparkEngine:
     def process(self, job: Job, portions: Sequence[Portion]) -> Report:
         """Run all levels in one job; see `Engine.process`."""
         self.release()
+        self._shared.begin()
         self._job, work = job, self._work(job)
         if not portions:
             return Report()
@@ -149,6 +152,7 @@ class SparkEngine:
             if not isinstance(error, EngineLost):  # without Spark there is nothing to release
                 self.release()
             raise
+        self._shared.places = [place for result in self._results for place in result.shared]
         return self._report(self._results)
 
     def publish(self) -> None:
@@ -166,7 +170,8 @@ class SparkEngine:
             publish(self._log, [outputs])
 
     def outputs(self) -> Iterator[Sequence[Output]]:
-        """Cached outputs come to the driver, a task's at a time: one producer writes a transaction."""
+        """Outputs come to the driver, a task's at a time: one producer writes a transaction."""
+        yield from self._shared.blocks()
         for level in sorted({result.level for result in self._results if result.kept_outputs}):
             frame = _tagged(self._frames[level], OUTPUTS, FAILURE).select("tag", "blob")
             with _spark_errors():
@@ -206,6 +211,7 @@ class SparkEngine:
         """Drop cached results, without waiting for Spark to do it."""
         frames, self._frames = self._frames, {}
         self._job, self._results = None, []
+        self._shared.release()
         with _spark_errors():
             for level in sorted(frames, reverse=True):
                 frames[level].unpersist(blocking=False)
@@ -262,7 +268,7 @@ class SparkEngine:
     def _work(self, job: Job) -> Work:
         own = self._setup
         parts, inline = self._flow.state_partitions, self._tuning.inline_bytes
-        return Work(own.packed, own.log, own.stores, job, parts, inline)
+        return Work(own.packed, own.log, own.stores, job, parts, inline, self._shared.file)
 
     def _reading(self, task: Task, assignments: Sequence[Sequence[Portion]]) -> DataFrame:
         """A frame with one Spark task for each list of portions; a task gets its list as its only row."""

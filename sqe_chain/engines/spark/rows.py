@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from sqe_chain.engines.shared_outputs import Place, SharedFile
 from sqe_chain.engines.units import BYTES, RECORD_BYTES, ROWS, Key, Packed, UnitPacker, cut, merged
 from sqe_chain.errors import ErrorRecord, from_record
 from sqe_chain.ports import Output
@@ -52,6 +53,7 @@ class TaskResult:
         level: 0 for a reading task, else the level after a shuffle.
         report: the report of its work; None if the task failed, or had none to do.
         outputs: all outputs of the task, if they are few.
+        shared: where its outputs are in the service's `SharedOutputs`; they come before the others.
         states: all changed states of the task, if they are few.
         kept_outputs: the cached rows contain outputs.
         kept_states: the cached rows contain changed states.
@@ -63,6 +65,7 @@ class TaskResult:
     report: Report | None = None
     failure: ErrorRecord | None = None
     outputs: list[Output] = field(default_factory=list)
+    shared: list[Place] = field(default_factory=list)
     states: list[ChangedStates] = field(default_factory=list)
     kept_outputs: bool = False
     kept_states: bool = False
@@ -83,13 +86,15 @@ class TaskResult:
 class Packer:
     """Packs the blocks of one task into Arrow batches as they come; buffers a bounded number.
 
-    Up to `inline` bytes of the task's outputs, or of its states, go with its result. A failure is sent to all state partitions.
+    Up to `inline` bytes of the task's outputs, or of its states, go with its result. More outputs are put at `shared_file`, if there is
+    one that takes them. A failure is sent to all state partitions.
     """
 
-    def __init__(self, parts: int, inline: int, level: int) -> None:
+    def __init__(self, parts: int, inline: int, level: int, shared_file: SharedFile | None = None) -> None:
         self._parts = parts
         self._inline = inline
         self._level = level
+        self._shared_file = shared_file
         self._result = TaskResult(level, Report())
         self._outputs: list[Output] = []
         self._output_size = 0
@@ -117,7 +122,7 @@ class Packer:
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Call after the last block: the rest, and the result."""
         yield from _unit_rows(self._units.finish())
-        if self._result.kept_outputs or self._output_size > self._inline:
+        if self._result.shared or self._result.kept_outputs or self._output_size > self._inline:
             yield from self._flush_outputs()
         self._result.outputs = self._outputs
         self._result.states = self._states
@@ -131,6 +136,12 @@ class Packer:
 
     def _flush_outputs(self) -> Iterator[pa.RecordBatch]:
         records, self._outputs, self._output_size = self._outputs, [], 0
+        if records and self._shared_file is not None:
+            place = self._shared_file.put(records)
+            if place is not None:
+                self._result.shared.append(place)
+                return
+            self._shared_file = None  # else the order would be lost
         self._result.kept_outputs |= bool(records)
         sizes = [len(record[3] or b"") + RECORD_BYTES for record in records]
         for piece in cut(records, sizes):

@@ -18,6 +18,7 @@ from pyspark import TaskContext
 from sqe_chain.engines import task
 from sqe_chain.engines.ahead import ahead
 from sqe_chain.engines.packing import Setup
+from sqe_chain.engines.shared_outputs import SharedFile
 from sqe_chain.engines.spark.rows import Packer, TaskResult, blobs_of, results_on, size_of, units_of
 from sqe_chain.engines.warming import warm_up
 from sqe_chain.errors import ChainError
@@ -35,11 +36,13 @@ class Work(Setup):
 
     Attributes:
         inline: at most this many bytes of a task's outputs, or of its states, go with its result.
+        shared_file: where tasks put more outputs, if they can; None: nowhere.
     """
 
     job: Job
     parts: int
     inline: int
+    shared_file: SharedFile | None = None
 
 
 def portions_of(batches: Batches) -> Sequence[Portion]:
@@ -200,7 +203,7 @@ def _states_of(batches: Batches) -> Iterator[ChangedStates]:
 
 def _pack(blocks: Callable[[], Iterable[Block]], work: Work, level: int, results: Sequence[bytes]) -> Batches:
     """Run a task; yield its blocks as rows as they come, then the results of upstream tasks."""
-    packer = Packer(work.parts, work.inline, level)
+    packer = Packer(work.parts, work.inline, level, work.shared_file)
     try:
         each = iter(blocks())
         while True:  # until the task has given its last block

@@ -9,6 +9,7 @@ from itertools import count
 from typing import Final
 
 from sqe_chain.engines.packing import Setup
+from sqe_chain.engines.shared_outputs import Place, SharedOutputs
 from sqe_chain.engines.task import Applied
 from sqe_chain.engines.workers.tasks import Done, Parcel, Tasks
 from sqe_chain.engines.workers.team import Team
@@ -53,6 +54,7 @@ class WorkersEngine:
         self._batch: tuple[Job, Sequence[Portion], Report] | None = None
         # The level whose states were written last. Deeper ones are written first, so those above it are not written yet.
         self._written_from = _NOTHING_WRITTEN
+        self._shared = SharedOutputs(wanted=flow.transactional)
         self._generation = 0  # of the team, when `_batch` was computed
         team.prepare(self._set_up)
 
@@ -73,9 +75,10 @@ class WorkersEngine:
             self._team.call([Tasks.publish] * self._team.size)
 
     def outputs(self) -> Iterator[Sequence[Output]]:
-        """The outputs that workers keep come here, a block of each worker at a time: one producer writes a transaction."""
+        """The outputs of workers come here, a block at a time: one producer writes a transaction."""
         if not self._kept():
             return
+        yield from self._shared.blocks()
         for number in count():
             blocks = self._team.call([partial(Tasks.outputs, number=number)] * self._team.size)
             if not any(blocks):
@@ -104,6 +107,7 @@ class WorkersEngine:
     def release(self) -> None:
         """Workers forget what they keep."""
         self._batch = None
+        self._shared.release()
         self._team.send_command(Tasks.release)
         self._team.end_batch()
 
@@ -132,8 +136,11 @@ class WorkersEngine:
         team = self._team
         team.prepare(self._set_up)
         shares = self._assign(job, portions)
-        results = team.call([partial(Tasks.process, job=job, assigned=share) for share in shares])
+        self._shared.begin()
+        process = partial(Tasks.process, job=job, shared_file=self._shared.file)
+        results = team.call([partial(process, assigned=share) for share in shares])
         report, parcels = _sum(done.report for done in results), _parcels(results)
+        self._shared.places += _places(results)
         for level in range(2 if job.in_place else 1, min(len(self._flow.levels), job.top_level) + 1):
             for_each = [list[Parcel]() for _ in range(team.size)]
             for parcel in parcels:
@@ -142,6 +149,7 @@ class WorkersEngine:
                     for_each[parcel.first[0] % team.size].append(parcel)
             results = team.call([partial(Tasks.fold, level=level, parcels=own) for own in for_each])
             report.add(_sum(done.report for done in results))
+            self._shared.places += _places(results)
             parcels = _parcels(results)
         self._generation = team.generation
         return report
@@ -168,6 +176,10 @@ def _sum(reports: Iterable[Report]) -> Report:
 
 def _parcels(results: Iterable[Done]) -> list[Parcel]:
     return [parcel for done in results for parcel in done.parcels]
+
+
+def _places(results: Iterable[Done]) -> list[Place]:
+    return [place for done in results for place in done.shared]
 
 
 def _is_same(again: Report, before: Report) -> bool:

@@ -10,6 +10,7 @@ from operator import attrgetter
 from sqe_chain.engines import task
 from sqe_chain.engines.ahead import ahead
 from sqe_chain.engines.packing import Setup
+from sqe_chain.engines.shared_outputs import Place, SharedFile
 from sqe_chain.engines.units import Key, Packed, UnitPacker, merged
 from sqe_chain.engines.warming import open_connections, run_made_up_records
 from sqe_chain.flow.compiled import CompiledFlow
@@ -38,10 +39,11 @@ class Parcel:
 
 @dataclass(slots=True)
 class Done:
-    """What running levels gave: a report, and units for deeper levels."""
+    """What running levels gave: a report, units for deeper levels, and where outputs are in the service's `SharedOutputs`."""
 
     report: Report = field(default_factory=Report)
     parcels: list[Parcel] = field(default_factory=list)
+    shared: list[Place] = field(default_factory=list)
 
 
 # Files in memory that all workers have open: units go from one worker to another without passing the service.
@@ -81,6 +83,7 @@ class Tasks:
         self._setup: Setup
         self._job: Job | None = None
         self._outputs: list[Sequence[Output]] = []
+        self._shared_file: SharedFile | None = None  # where outputs are put, in place of keeping them
         self._states: list[ChangedStates] = []
 
     def set_up(self, setup: Setup) -> None:
@@ -101,10 +104,12 @@ class Tasks:
         """
         open_connections(self._flow, self._setup.log, self._setup.store)
 
-    def process(self, job: Job, assigned: Sequence[Sequence[Portion]]) -> Done:
+    def process(
+        self, job: Job, assigned: Sequence[Sequence[Portion]], shared_file: SharedFile | None
+    ) -> Done:
         """Run level 0, and level 1 if it needs no shuffle, for the portions of each of this worker's tasks."""
         self.release()
-        self._job = job
+        self._job, self._shared_file = job, shared_file
         read = ahead(self._setup.log, [portion for portions in assigned for portion in portions])
 
         def blocks() -> Iterator[Block]:
@@ -149,7 +154,7 @@ class Tasks:
         self._outboxes.clear()
 
     def _keep(self, blocks: Iterable[Block]) -> Done:
-        """Keep outputs and states, put units into the outbox, and add up the reports."""
+        """Keep outputs, or share them, and states; put units into the outbox, and add up the reports."""
         done, packers = Done(), dict[int, UnitPacker]()
 
         def put(level: int, packed: Iterable[Packed]) -> None:
@@ -157,7 +162,12 @@ class Tasks:
 
         for block in blocks:
             if isinstance(block, Outputs):
-                self._outputs.append(block.records)
+                place = None if self._shared_file is None else self._shared_file.put(block.records)
+                if place is not None:
+                    done.shared.append(place)
+                else:
+                    self._shared_file = None  # else the order would be lost
+                    self._outputs.append(block.records)
             elif isinstance(block, Units):
                 packer = packers.setdefault(block.level, UnitPacker())
                 put(block.level, packer.add(block.blocks))

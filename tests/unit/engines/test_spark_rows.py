@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Iterator
 from unittest import mock
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqe_chain.engines import units as module
+from sqe_chain.engines.shared_outputs import SharedFile, SharedOutputs
 from sqe_chain.engines.spark.rows import (
     FAILURE,
     ORDER,
@@ -158,6 +160,45 @@ def test_small_results_come_with_the_report_and_large_ones_as_rows() -> None:
     assert result.kept_outputs
     assert result.kept_states
     assert sum(batch.num_rows for batch in large) >= 8
+
+
+def test_large_outputs_are_handed_over_in_order_and_need_no_rows() -> None:
+    shared = SharedOutputs(wanted=True)
+    shared.begin()
+    outputs = [record(number) for number in range(3_500)]
+    found = packed(Packer(1, 0, 0, shared.file), [Outputs(outputs[:1_700]), Outputs(outputs[1_700:])])
+    assert len(found) == 1
+    result = result_of(found)
+    shared.places = result.shared
+    assert [output for block in shared.blocks() for output in block] == outputs
+    assert not result.outputs
+    assert not result.kept_outputs
+
+
+def test_once_outputs_cannot_be_handed_over_the_others_of_the_task_are_not_either() -> None:
+    """What is handed over is published before all rows, so it must be the first that the task has made."""
+    shared = SharedOutputs(wanted=True)
+    shared.begin()
+    elsewhere = iter([False, True, False])
+
+    class Sometimes(SharedFile):
+        def put(self, outputs: list[Output]) -> tuple[int, int] | None:
+            return None if next(elsewhere) else super().put(outputs)
+
+    assert shared.file is not None
+    shared_file = Sometimes(shared.file.path, shared.file.label)
+    blocks = [Outputs([record(number)] * 1_000) for number in range(3)]
+    found = packed(Packer(1, 0, 0, shared_file), [*blocks])
+    result = result_of(found)
+    shared.places = result.shared
+    assert list(shared.blocks()) == [blocks[0].records]
+    assert result.kept_outputs
+    rows = [blob for _, _, blob in blobs_of(batch for batch in found if _is_output(batch))]
+    assert rows == [marshal.dumps(block.records) for block in blocks[1:]]
+
+
+def _is_output(batch: pa.RecordBatch) -> bool:
+    return set(batch.column("tag").to_pylist()) == {OUTPUTS}
 
 
 def test_rows_are_bounded_in_number_and_bytes_and_a_large_record_stands_alone() -> None:
