@@ -30,13 +30,14 @@ OUT = Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.s
 
 def main(
     seeds: Annotated[str, typer.Option(help="Each draws the facts and the faults of one storm.")] = "1,2,3",
-    robots: Annotated[int, typer.Option(min=100, help="Each has 15 facts.")] = 400,
-    seconds: Annotated[float, typer.Option(min=1, help="How long reports are sent, without faults.")] = 15,
+    robots: Annotated[int, typer.Option(min=100, help="Each has 15 facts.")] = 240,
+    seconds: Annotated[float, typer.Option(min=1, help="How long reports are sent, without faults.")] = 8,
     systems: Annotated[
         str, typer.Option(help=f"Some of {','.join(system.name for system in SYSTEMS)}. Default: all.")
     ] = "",
     page: Annotated[
-        Path | None, typer.Option(help="Write the result into this page, and images/storm.svg beside it.")
+        Path | None,
+        typer.Option(exists=True, help="Write the result into this page, and images/storm.svg beside it."),
     ] = None,
 ) -> None:
     """Put every system through the same storms; fails where a system's verdict depends on the seed, or ours is not exact."""

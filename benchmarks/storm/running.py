@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
@@ -29,7 +28,10 @@ ZOMBIE_S = 8.0
 AWAKE_S = 1.5
 """How long it then goes on beside the one that took over, before it is killed."""
 
-_DIES_WITHIN_S = 5.0
+_PATIENCE_S = 60.0
+_AIMING_S = 0.1
+"""Between reports that are sent while a process waits for something to publish, and dies."""
+
 _UNCHANGED_S = 5.0
 _RESTARTS_AT_MOST = 12
 _LINES_OF_LOG = 25
@@ -138,6 +140,8 @@ class Storm:
     _sent: int = 0
     _ready: list[tuple[bytes, bytes]] = field(default_factory=list)
     _totals: Totals | None = None
+    _before: int = 0
+    _watcher: Watcher = field(init=False)
     _job: Job = field(init=False)
     _consumer: Role = field(init=False)
     _republisher: Role = field(init=False)
@@ -160,17 +164,24 @@ class Storm:
                 log.create_topic(topic, PARTITIONS)
             log.close()
             self._producer = Producer(
-                {"bootstrap.servers": job.kafka, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
+                {
+                    "bootstrap.servers": job.kafka,
+                    "enable.idempotence": True,
+                    "max.in.flight.requests.per.connection": 1,
+                    "linger.ms": 5,
+                    "log_level": 0,  # the broker is killed on purpose
+                }
             )
-            watcher = ends.enter_context(Watcher(job.kafka, job.items, job.totals))
+            self._watcher = ends.enter_context(Watcher(job.kafka, job.items, job.totals))
             self._consumer = Role("consumer", self.system.consumer(job, 0), job)
             self._republisher = Role("republisher", self.system.republisher(job), job)
             for role in (self._consumer, self._republisher):
                 ends.callback(role.kill)
                 role.start()
-            return self._run(watcher)
+            return self._run()
 
-    def _run(self, watcher: Watcher) -> Outcome:
+    def _run(self) -> Outcome:
+        watcher = self._watcher
         began_s = time.monotonic()
         self._ready = list(self.facts.messages())
         for fault in draw(self.facts.seed, self.facts.reports):
@@ -178,7 +189,7 @@ class Storm:
             self._inflict(fault)
         self._send_until(self.facts.reports)
         calm_s = time.monotonic()
-        self._settle(watcher)
+        self._settle()
         ended_s = time.monotonic()
         totals = watcher.reader.latest if self._totals is None else self._totals
         judgement = judge(self.facts, totals, watcher.published.times)
@@ -190,22 +201,26 @@ class Storm:
     def _send_until(self, count: int) -> None:
         """Send reports, at the rate of the storm, until there are as many."""
         while self._sent < count:
-            self._send(1)
+            self._send()
 
-    def _send(self, count: int) -> None:
-        for key, value in islice(self._ready, self._sent, self._sent + count):
-            self._producer.produce(self._job.reports, value, key)
-            self._sent += 1
-        self._producer.poll(0)
+    def _send(self) -> None:
+        """Send a report, and see to it that both services run."""
+        self._produce_next()
         self._supervise()
-        time.sleep(self.seconds / self.facts.reports * count)
+        time.sleep(self.seconds / self.facts.reports)
+
+    def _produce_next(self) -> None:
+        key, value = self._ready[self._sent]
+        self._producer.produce(self._job.reports, value, key)
+        self._producer.poll(0)
+        self._sent += 1
 
     def _send_for(self, seconds: float) -> None:
         """Time goes by; few reports are left for each fault, so the producer sends slowly meanwhile."""
         deadline_s = time.monotonic() + seconds
         while time.monotonic() < deadline_s:
             if self._sent < self.facts.reports * 0.98:
-                self._send(1)
+                self._send()
             self._supervise()
             time.sleep(0.1)
 
@@ -218,7 +233,9 @@ class Storm:
     def _inflict(self, fault: Fault) -> None:
         match fault.kind:
             case Kind.CONSUMER:
+                self._until_it_works()
                 self._kill(self._consumer, aims=self.system.aims)
+                self._before = self._progress()
             case Kind.REPUBLISHER:
                 self._kill(self._republisher, aims=not self.system.own_republisher)
             case Kind.BROKER:
@@ -227,30 +244,41 @@ class Storm:
                 for server in self.databases:
                     _restart(server)
             case Kind.ZOMBIE:
+                self._until_it_works()
                 self._pause()
+                self._before = self._progress()
             case Kind.REWIND:
+                # One that has published nothing since it was started would repeat nothing.
+                self._producer.flush()
+                self._until(self._republished, self._republisher)
                 self._republisher.stop()
                 self.system.rewind(self._job, fault.back)
                 self._republisher.start()
+
+    def _until_it_works(self) -> None:
+        """Send slowly until this life of the consumer has counted something: a kill before would prove nothing."""
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while self._progress() <= self._before and time.monotonic() < deadline_s:
+            self._send_for(_AIMING_S)
+
+    def _progress(self) -> int:
+        """How far the consumer is: totals that it has published, or facts in its database."""
+        if self.system.topic:
+            return self._watcher.reader.seen
+        return sum(events for events, _ in (self.system.stored(self._job) or {}).values())
 
     def _kill(self, role: Role, *, aims: bool) -> None:
         """Kill it; between its publication and its commit, where it lets one aim."""
         process = role.process
         if aims and process is not None:
             process.tell("die")
-            deadline_s = time.monotonic() + _DIES_WITHIN_S
+            deadline_s = time.monotonic() + _PATIENCE_S
             while process.ended is None and time.monotonic() < deadline_s:
                 if self._sent < self.facts.reports:
-                    self._send_unsupervised()
-                time.sleep(0.02)
+                    self._produce_next()
+                time.sleep(_AIMING_S)
         role.kill()
         role.start()
-
-    def _send_unsupervised(self) -> None:
-        key, value = self._ready[self._sent]
-        self._producer.produce(self._job.reports, value, key)
-        self._producer.poll(0)
-        self._sent += 1
 
     def _pause(self) -> None:
         """Pause the consumer, as a long garbage collection or a frozen machine does; it wakes up beside the next one."""
@@ -271,18 +299,21 @@ class Storm:
 
     # --- the end -----------------------------------------------------------------------------------
 
-    def _settle(self, watcher: Watcher) -> None:
+    def _settle(self) -> None:
         """Wait until all that was published is counted: a few closing facts come behind everything else."""
         self._producer.flush()
-        self._until(lambda: watcher.published.complete(self.facts) and self._republished(), self._republisher)
+        self._until(
+            lambda: self._watcher.published.complete(self.facts) and self._republished(), self._republisher
+        )
         items = [f'{{"robot": "{CLOSER}{number}", "amount": 1}}' for number in range(CLOSERS)]
         self._producer.produce(self._job.reports, f'{{"report": -1, "items": [{", ".join(items)}]}}', b"end")
         self._producer.flush()
-        self._until(lambda: self._counted(watcher), self._consumer)
+        self._until(lambda: len(self._watcher.passed) == CLOSERS, self._republisher)
+        self._until(self._counted, self._consumer)
 
-    def _counted(self, watcher: Watcher) -> bool:
+    def _counted(self) -> bool:
         """Whether the closing facts are counted, hence all others, and stored."""
-        if self.system.topic and len(watcher.closed) < CLOSERS:
+        if self.system.topic and len(self._watcher.closed) < CLOSERS:
             return False
         totals = self.system.stored(self._job)
         if totals is None:
@@ -297,8 +328,8 @@ class Storm:
         return sum(robot.startswith(CLOSER) for robot in totals) == CLOSERS
 
     def _republished(self) -> bool:
-        positions = self._job.positions()
-        return sum(positions.values()) >= self.facts.reports and positions == self._ends()
+        """Whether the republisher has committed all that was sent."""
+        return self._job.positions() == self._ends()
 
     def _ends(self) -> dict[int, int]:
         log = KafkaLog(self._job.kafka)

@@ -35,6 +35,7 @@ class Watcher:
     Attributes:
         published: of the republisher.
         reader: of the totals.
+        passed: closing robots whose fact was seen: all that was published before is in `published`.
         closed: closing robots whose total was seen.
     """
 
@@ -43,6 +44,7 @@ class Watcher:
     totals: str
     published: Published = field(default_factory=Published)
     reader: Reader = field(default_factory=Reader)
+    passed: set[str] = field(default_factory=set)
     closed: set[str] = field(default_factory=set)
     _left: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -78,7 +80,9 @@ class Watcher:
         consumer.close()
 
     def _take_item(self, robot: str, value: bytes) -> None:
-        if not robot.startswith(CLOSER):
+        if robot.startswith(CLOSER):
+            self.passed.add(robot)
+        else:
             self.published.take(fact_in(robot, json.loads(value)["amount"]))
 
     def _take_total(self, robot: str, value: bytes) -> None:

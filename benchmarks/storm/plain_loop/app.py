@@ -69,7 +69,13 @@ def main(arguments: list[str]) -> None:
         }
     )
     producer = Producer(
-        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "partitioner": "murmur2", "log_level": 3}
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "max.in.flight.requests.per.connection": 1,
+            "partitioner": "murmur2",
+            "log_level": 3,
+        }
     )
     consumer.subscribe([source])
     while True:

@@ -19,6 +19,8 @@ from benchmarks.storm.oracle import Judgement, Reader, Verdict, judge
 from benchmarks.storm.results import BEGIN, END, Results, write_between
 from benchmarks.storm.running import Outcome
 from benchmarks.storm.systems import SYSTEMS
+from benchmarks.storm.watching import CLOSER, CLOSERS, PARTITIONS
+from sqe_chain.envelope.partitioner import partition_of
 
 FACTS = Facts(seed=3, robots=20)
 ONCE = Counter(FACTS.all())
@@ -145,3 +147,9 @@ def test_only_the_part_between_the_marks_is_written(tmp_path: Path) -> None:
     page.write_text("no marks", encoding="utf-8")
     with pytest.raises(ValueError, match="0 places"):
         write_between(page, "new")
+
+
+def test_closing_facts_come_into_every_partition() -> None:
+    """They show that all before them was counted, so no partition may lack one."""
+    partitions = {partition_of(f"{CLOSER}{number}".encode(), PARTITIONS) for number in range(CLOSERS)}
+    assert partitions == set(range(PARTITIONS))
