@@ -80,6 +80,20 @@ def check(client: PostgresClient, flow: str, stage: str, table: ViewTable) -> No
     if missing:
         names = ", ".join(name for name, _ in missing)
         raise ConfigurationError(f"{where} lacks {names}. {_MAKE_IT}")
+    _check_rights(client, where, rows_of(client.settings.schema, table.name))
+
+
+def _check_rights(client: PostgresClient, where: str, rows: str) -> None:
+    """Check that this login may write the rows of a view: `store init` makes a new table, whose rights are not those of the others."""
+    refused = client.rows(
+        "SELECT p FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p WHERE NOT has_table_privilege(%(rows)s, p)",
+        {"rows": rows},
+    )
+    if refused:
+        names = ", ".join(name for (name,) in refused)
+        raise ConfigurationError(
+            f"{where}: this login has no right to {names} on {rows}. Expected SELECT, INSERT, UPDATE, DELETE. Grant them"
+        )
 
 
 _MAKE_IT: Final = "Make it with: sqe-chain store init URL --flow MODULE:FLOW"
