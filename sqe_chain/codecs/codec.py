@@ -88,6 +88,7 @@ class Codec(ABC, Generic[Value]):
         self_describing: whether payloads name their fields, so that decoding notices a payload of another type. Plans
             then do not store how a topic's payloads were declared.
         wants_headers: whether decoding a record needs its headers: then sources call `decode_with` instead of `decode`.
+        wants_key: whether decoding a record needs its key: then sources call `decode_keyed` instead of `decode`.
         writes_headers: whether records of an output bear the `headers` of its codec.
         wants_registry: whether it asks a schema registry: then it finds that in its place, and each start calls `prepare`.
         python_type: type of the values.
@@ -104,6 +105,7 @@ class Codec(ABC, Generic[Value]):
     self_checking: ClassVar[bool] = False
     self_describing: ClassVar[bool] = False
     wants_headers: ClassVar[bool] = False
+    wants_key: ClassVar[bool] = False
     writes_headers: ClassVar[bool] = False
     wants_registry: ClassVar[bool] = False
 
@@ -178,6 +180,16 @@ class Codec(ABC, Generic[Value]):
             headers: of its record; those of a schema registry name the schema.
         """
         del headers
+        return self.decode(data)
+
+    def decode_keyed(self, data: bytes, key: bytes | None) -> Value:
+        """As `decode`, for a record of a source. Only called if `wants_key` is set.
+
+        Args:
+            data: the payload.
+            key: of its record.
+        """
+        del key
         return self.decode(data)
 
     def headers(self) -> RecordHeaders:

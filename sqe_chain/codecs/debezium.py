@@ -1,4 +1,4 @@
-r"""Reads change events of Debezium, as its connectors write them with the JSON converter, with or without a schema.
+r"""Reads change events of Debezium: JSON with or without a schema, and Avro by a schema registry.
 
     >>> source = '{"connector":"postgresql","snapshot":"false","ts_ms":5,"sequence":"[\\"70\\",\\"90\\"]","lsn":90}'
     >>> read = EventDecoder(("id",))
@@ -12,12 +12,15 @@ nothing, is refused by name.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, cast
+from typing import Any, ClassVar, Final, Protocol, Self, cast
 
 import msgspec
 
 from sqe_chain.codecs.change import Op
+from sqe_chain.codecs.codec import Codec, Place
+from sqe_chain.codecs.json_codec import Json
 from sqe_chain.errors import PoisonError
 
 _OPS: Final[dict[str, Op]] = {"r": "read", "c": "insert", "u": "update", "d": "delete"}
@@ -80,6 +83,7 @@ class ChangeEvent:
     time_ms: int
 
 
+_JSON: Final = Json(dict)
 _read_message: Final = msgspec.json.Decoder(_Message).decode
 _read_key: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -110,8 +114,8 @@ class EventDecoder:
         """
         if data[:1] == b"\0":
             raise PoisonError(
-                "the change event is framed for a schema registry (it begins with a zero byte): Avro is not read yet. Expected JSON. "
-                "Set value.converter and key.converter to org.apache.kafka.connect.json.JsonConverter"
+                "the change event is framed for a schema registry (it begins with a zero byte). Expected JSON. "
+                "Give changes_of codec=Avro(dict)"
             )
         message = _read_message(data)
         body = message if message.payload is None else message.payload
@@ -150,6 +154,53 @@ class EventDecoder:
             return msgspec.json.encode([columns[name] for name in self.columns]).decode()
         (only,) = columns.values()
         return only if isinstance(only, str) else msgspec.json.encode(only).decode()
+
+
+class EventCodec(Codec[ChangeEvent]):
+    """The codec of a source of change events that are not JSON, such as Avro by a schema registry.
+
+    They become the JSON that Debezium writes otherwise, and are read as that: bytes as base 64, decimals and times as text.
+
+    Args:
+        payloads: what reads values and keys as dicts.
+        columns: the columns that the keys of records must have.
+    """
+
+    name: ClassVar[str] = "debezium"
+    deterministic: ClassVar[bool] = False
+    self_describing: ClassVar[bool] = True
+    wants_key: ClassVar[bool] = True
+
+    def __init__(self, payloads: Codec[dict[str, Any]], columns: tuple[str, ...]) -> None:
+        super().__init__(ChangeEvent)
+        self._payloads, self._read = payloads, EventDecoder(columns)
+        vars(self).update(wants_registry=payloads.wants_registry)
+
+    def at(self, place: Place) -> Self:
+        return type(self)(self._payloads.at(place), self._read.columns)
+
+    def prepare(self, notes: Mapping[str, str]) -> Mapping[str, str]:
+        return self._payloads.prepare(notes)
+
+    def encode(self, value: ChangeEvent) -> bytes:
+        raise TypeError(f"{value}. Expected nothing: only Debezium writes change events")
+
+    def decode(self, data: bytes) -> ChangeEvent:
+        return self.decode_keyed(data, None)
+
+    def decode_keyed(self, data: bytes, key: bytes | None) -> ChangeEvent:
+        """The event in a record; raises as `EventDecoder.decode` does.
+
+        Raises:
+            ValueError: it is not what its schema describes, or has a number that JSON does not have.
+            UnknownSchema: the registry does not have its schema.
+            Unavailable: the registry does not answer.
+        """
+        record = self._payloads.decode(data)
+        # What is not looked at is not copied: the row before, and Debezium's own times.
+        wanted = {name: record[name] for name in ("op", "source", "after") if name in record}
+        own_key = None if key is None else _JSON.encode(self._payloads.decode(key))
+        return self._read.decode(_JSON.encode(wanted), own_key)
 
 
 def key_of(event: ChangeEvent) -> str:

@@ -198,6 +198,7 @@ class Flow(Topology):
         row: type[Row],
         *,
         key: str | Iterable[str],
+        codec: Codec[dict[str, Any]] | None = None,
         name: str | None = None,
         store: str | None = None,
     ) -> Changes[Row]:
@@ -209,11 +210,12 @@ class Flow(Topology):
             topic: name of the table's topic: by default ``topic.prefix``, schema and table, with dots.
             row: type of the rows: a `msgspec.Struct`, a dataclass, or dict. Columns that it does not declare are ignored.
             key: the columns of the table's primary key. The text of their values is the stream's key; of several, a list as JSON.
+            codec: what reads events and their keys as dicts: ``Avro(dict)`` for Avro by a schema registry. By default they are JSON.
             name: stage name; permanent. By default the topic.
             store: name of the store for this stage; by default the service's.
 
         Raises:
-            FlowError: a name exists, a topic is read twice, or JSON does not take the type.
+            FlowError: a name exists, a topic is read twice, JSON does not take the type, or the codec is none of dicts.
         """
         where = caller_line()
         columns = (key,) if isinstance(key, str) else tuple(key)
@@ -222,19 +224,25 @@ class Flow(Topology):
         check_topic(topic, where)
         names = self._topics(topic, where)
         what = f"the table of topic {topic!r}"
-        codec, _ = _payload(what, f"{what} needs the type of its rows", row, None, where)
-        if codec is None or codec.name != "json" or not (row is dict or codec.fields()):
+        if codec is not None and (codec.python_type is not dict or codec.wants_headers):
+            raise FlowError(
+                f"{where}: {what} cannot be read by {codec!r}. Expected a codec of dict that reads payloads without headers. Give "
+                "codec=Avro(dict), and the type of the rows before it"
+            )
+        rows, _ = _payload(what, f"{what} needs the type of its rows", row, None, where)
+        if rows is None or rows.name != "json" or not (row is dict or rows.fields()):
             raise FlowError(
                 f"{where}: {what} takes rows that are objects of JSON, got {row!r}. Give a dataclass, a msgspec.Struct, or dict"
             )
         with refused_at(where), needing("Change events", "json"):
-            from sqe_chain.codecs.debezium import EventDecoder, key_of, time_of  # noqa: PLC0415 - protobuf works without msgspec
-        decoder = declared("decoder", EventDecoder(columns), 1, where)
+            from sqe_chain.codecs import debezium  # noqa: PLC0415 - protobuf works without msgspec
+        decoder = declared("decoder", debezium.EventDecoder(columns), 1, where) if codec is None else None
+        encoded = None if codec is None else debezium.EventCodec(codec, columns)
         events = self._read(
-            where, decoder, time_of, "poison", topics=names, codec=None, raw=True, nulls="skip"
+            where, decoder, debezium.time_of, "poison", topics=names, codec=encoded, raw=True, nulls="skip"
         )
-        stage = events.key_by(key_of).stage(
-            topic if name is None else name, "changes", store=store, rows=codec
+        stage = events.key_by(debezium.key_of).stage(
+            topic if name is None else name, "changes", store=store, rows=rows
         )
         return Changes(self, stage.node)
 

@@ -48,8 +48,6 @@ from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind
 
 CHANGED: Final = b"key/"
 """Begins the rows of keys."""
-_UNAVAILABLE: Final = frozenset(("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="))
-"""What Debezium writes for a large column that an update has not changed; the second for bytes."""
 
 
 @dataclass(slots=True)

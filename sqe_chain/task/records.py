@@ -239,7 +239,8 @@ class Deciding:
         own = any(
             function.takes_context for function in functions_in(self._node)
         )  # decoder and time see the key, too
-        return own or wants_key(self._flow, self._flow.children[self._node.index])
+        read = self._codec is not None and self._codec.wants_key
+        return own or read or wants_key(self._flow, self._flow.children[self._node.index])
 
     def records_of(self, messages: Sequence[Message]) -> Records:
         """A block, by columns if it is long enough."""

@@ -342,8 +342,11 @@ class SourcePartition:
             return lambda payload, number, key: decode(
                 payload, Context(records.origin(number), key, self._now_ms)
             )
-        if codec is None or not codec.wants_headers:
+        if codec is None or not (codec.wants_headers or codec.wants_key):
             return None
+        if codec.wants_key:
+            decode_keyed = codec.decode_keyed
+            return lambda payload, _, key: decode_keyed(payload, key)
         decode_with, messages = codec.decode_with, records.messages
         return lambda payload, number, _: decode_with(payload, messages[number].headers() or ())
 
