@@ -186,7 +186,8 @@ class Failover:
                 f"flow {env.flow.name!r} reads cluster {cluster} since a failover already. Expected another one, or records that are missing. "
                 "Start its service there"
             )
-        ranges = tuple(_going_on(planned, same=again) for planned in last.ranges)
+        # The last record of each stays: the next failover looks for it, and here its offset looks like one that retention has deleted.
+        ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
         layout = replace(last.layout, cluster=cluster)
         plan = plan_after(last, mine, env.clock.now_ms(), layout, ranges, marks)
         return plan.carried_from(last, [mirrors]).with_id(), tuple(missing)
@@ -322,9 +323,8 @@ class _Look:
     def _copy(self) -> PartitionMarks:
         copied = self._known.copy()
         copied.max_lanes, copied.recreated = self._flow.max_lanes, self._flow.recreated
-        copied.entered_in_middle = (
-            False  # it was read up to its marks, so from now on there is no excuse for a gap
-        )
+        # It was read up to its marks, so from now on there is no excuse for a gap.
+        copied.entered_in_middle = False
         return copied
 
     def _look_at(self, message: Message, seen: PartitionMarks, missing: dict[int, MissingRecords]) -> None:
@@ -341,12 +341,6 @@ class _Look:
                     self.marks.pass_over(head, offset)
             seen.pass_over(head, offset)
             seen.accept(head, offset)
-
-
-def _going_on(planned: PlannedRange, *, same: bool) -> PlannedRange:
-    """The range of an empty plan. In another cluster the last record has another offset and epoch, so nothing is compared."""
-    idle = replace(planned, start=planned.stop, again=-1)
-    return idle if same else replace(idle, last_offset=-1, last_epoch=0, last_crc=-1)
 
 
 def _check_plan(flow: CompiledFlow, last: Plan) -> None:

@@ -15,6 +15,7 @@ from sqe_chain.adapters.memory.store import MemoryStore
 from sqe_chain.flow import Flow
 from sqe_chain.operations.failover import FailedOver, Failover
 from sqe_chain.plans.mirrors import follow_mirrors
+from sqe_chain.plans.settings import Settings
 from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.ports import Log
 from sqe_chain.testing import Rehearsal
@@ -89,15 +90,18 @@ class Clusters:
     Args:
         name: of the mirrored topic.
         flow: what is failed over.
+        settings: of its service.
     """
 
-    def __init__(self, name: str = "first.words", flow: Flow | None = None) -> None:
+    def __init__(
+        self, name: str = "first.words", flow: Flow | None = None, settings: Settings | None = None
+    ) -> None:
         number = next(_names)
         self.first, self.second = MemoryLog(f"first-{number}"), MemoryLog(f"second-{number}")
         self.store = MemoryStore(f"mirrored-{number}", max_rows=2)
         for kept in (self.first, self.second, self.store):
             getattr(kept, "clear", getattr(kept, "restore_all", None))()  # type: ignore[misc]
-        self.name, self.flow = name, flow or totals_of_words()
+        self.name, self.flow, self.settings = name, flow or totals_of_words(), settings
         self.standard = Rehearsal(republished_words(), partitions={"raw": 2}, log=self.first)
         self.totals = self.service(self.first)
         self.second.create_topic("padding", 1)
@@ -113,7 +117,9 @@ class Clusters:
 
     def service(self, log: MemoryLog) -> Following:
         """The service, started in a cluster."""
-        return Following(self.flow, partitions={INPUT: PARTITIONS}, log=log, store=self.store)
+        return Following(
+            self.flow, partitions={INPUT: PARTITIONS}, log=log, store=self.store, settings=self.settings
+        )
 
     def feed(self, words: str) -> None:
         """Publish words in the first cluster; they are not read yet."""

@@ -17,6 +17,7 @@ from sqe_chain.errors import (
     ServiceStopped,
     Superseded,
 )
+from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
 from sqe_chain.operations.failover import check_may_fail_over
 from sqe_chain.ports import Range
@@ -102,6 +103,7 @@ def test_offsets_go_on_so_none_of_before_has_another_record(clusters: Clusters) 
     after = last_plan(clusters.store, "notes").next_offsets()
     assert all(after[tp] > offset for tp, offset in before.items())
     log = environment_of(clusters.totals).ports.log
+    assert {tp: bound.begin for tp, bound in log.bounds(before).items()} == before
     for topic, partition in before:
         topic_id = log.describe([topic])[topic].topic_id
         with pytest.raises(LostOffsets, match="before the failover"):
@@ -161,6 +163,40 @@ def test_a_gap_that_comes_after_the_failover_stops_and_is_accepted_by_the_same_c
     clusters.fed.remove("ape")
     clusters.fed.reverse()
     clusters.check()
+
+
+def begun_in_the_middle(*words: str) -> Clusters:
+    """A flow that has not read the first words of its input."""
+    clusters = Clusters(settings=settings_of(start="latest"))
+    clusters.feed("ant bee")
+    clusters.totals.run_until_caught_up()
+    clusters.fed.clear()
+    for text in words:
+        clusters.feed(text)
+        clusters.totals.run_until_caught_up()
+    clusters.mirror.copy()
+    return clusters
+
+
+def test_a_flow_that_began_in_the_middle_has_no_excuse_for_a_gap_any_more() -> None:
+    clusters = begun_in_the_middle("asp", "boa")
+    clusters.feed("ape auk ass")
+    clusters.mirror.skip(1)
+    clusters.mirror.copy()
+    with pytest.raises(GapError, match="lacks what is after"):
+        clusters.fail_over()
+
+
+def test_a_partition_that_was_entered_in_the_middle_and_not_read_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="has read nothing of it since"):
+        begun_in_the_middle().fail_over()
+
+
+def test_a_second_failover_before_anything_is_read_looks_for_the_last_record_too(clusters: Clusters) -> None:
+    clusters.fail_over()
+    clusters.first.recreate(INPUT)  # restored without what was counted
+    with pytest.raises(GapError, match="ends there before position"):
+        clusters.fail_over(clusters.first, {})
 
 
 def test_nothing_is_left_to_do_there(clusters: Clusters) -> None:
