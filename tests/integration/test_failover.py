@@ -23,6 +23,7 @@ from sqe_chain.errors import ChainError, ConfigurationError, GapError, Unavailab
 from sqe_chain.ext.dev import KafkaServer
 from sqe_chain.ext.dev.process import wait_until
 from sqe_chain.operations.failover import Failover
+from sqe_chain.plans.retrying import Retry
 from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Log, Range
 from sqe_chain.runtime.connecting import Deployment, EngineChoice, open_log
@@ -142,7 +143,8 @@ class Deployed:
 
     def run_until_counted(self, broker: KafkaServer) -> None:
         """Run the flow in a cluster until it has counted all that was published in the first one."""
-        expected = words_in(open_log(self.first.bootstrap), "raw")
+        retry = Retry(lambda _what, _reason, wait_ms: threading.Event().wait(wait_ms / 1_000), 1_000)
+        expected = retry.call("read", lambda: words_in(open_log(self.first.bootstrap), "raw"))
         with sqe_chain.running(
             totals_of_words(), kafka=broker.bootstrap, store=self.store, engine="inprocess"
         ) as service:
