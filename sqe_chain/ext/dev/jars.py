@@ -13,7 +13,7 @@ from pathlib import Path
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.wings import needed
 
-KAFKA_VERSION = os.environ.get("SQE_CHAIN_KAFKA_VERSION") or "4.1.0"
+KAFKA_VERSION = os.environ.get("SQE_CHAIN_KAFKA_VERSION") or "4.4.0"
 SLF4J_VERSION = "1.7.36"  # the version of the API in Kafka's jars
 _CASSANDRA_VERSION = os.environ.get("SQE_CHAIN_CASSANDRA_VERSION") or "5.0.9"
 
