@@ -25,6 +25,8 @@ from sqe_chain.testing import Rehearsal
 from tests.support import docs_examples
 from tests.support.docs_examples import ROOT
 
+_connect = sqlite3.connect
+
 TOPIC, PARTITIONS, TAKEN = "robot.screws", 2, 3
 Between = Callable[["Client"], None]
 
@@ -131,8 +133,14 @@ class Copies:
     def run(self, between: Between = lambda _: None) -> int:
         """Run one until it ends or dies; how often it has asked for messages."""
         client = Client(self._records, between)
-        with pytest.MonkeyPatch.context() as patched:
+        # A process that ends closes what it has opened; nothing else does where a copy dies.
+        with pytest.MonkeyPatch.context() as patched, contextlib.ExitStack() as opened:
             patched.setattr(confluent_kafka, "Consumer", lambda _: client)
+            patched.setattr(
+                sqlite3,
+                "connect",
+                lambda *args, **options: opened.enter_context(contextlib.closing(_connect(*args, **options))),
+            )
             with contextlib.suppress(Died):
                 runpy.run_path("count.py")
         return client.calls
@@ -154,7 +162,7 @@ def die(_: Client) -> None:
 
 
 def check_sums() -> None:
-    with sqlite3.connect("sums.db") as database:
+    with contextlib.closing(_connect("sums.db")) as database:
         found = dict(database.execute("SELECT robot, screws FROM sums"))
     assert found == {f"robot-{robot}": 12 + 3 * robot for robot in range(4)}
 
