@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,11 +13,6 @@ from tests.support.docs_examples import ROOT
 from tests.support.engine_runs import FLOWS
 from tests.support.spark_cluster import SparkConnectServer
 
-needs_client = pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("grpc", "grpc_status", "zstandard"))),
-    reason="the extra spark-connect is not installed",
-)
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[SparkConnectServer]:
@@ -26,7 +20,6 @@ def server() -> Iterator[SparkConnectServer]:
         yield started
 
 
-@needs_client
 @pytest.mark.release
 @pytest.mark.timeout(900)
 def test_flows_give_the_same_on_spark_connect(server: SparkConnectServer, kafka: str, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import importlib
 import time
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -17,9 +16,7 @@ import pytest
 
 from sqe_chain.adapters.kafka._settings import Tokens
 from sqe_chain.errors import ConfigurationError, Unavailable
-
-pytest.importorskip("aws_msk_iam_sasl_signer", reason="the extra msk is not installed")
-msk = importlib.import_module("sqe_chain.ext.logins.msk")
+from sqe_chain.ext.logins import msk
 
 KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 REGION = "eu-central-1"
