@@ -84,7 +84,7 @@ def may_be_reached(flow: CompiledFlow, last: Plan) -> bool:
         return True
     next_ms = min(DueMoments.of(last).due.values(), default=NEVER_MS)
     latest_ms = latest_of(gated_times(flow, EventTime.of(last).times))
-    return latest_ms is not None and next_ms <= latest_ms + 1
+    return latest_ms is not None and next_ms <= latest_ms
 
 
 def reach_moments(flow: CompiledFlow, last: Plan, decision: BatchDecision) -> BatchDecision:

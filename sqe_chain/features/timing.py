@@ -330,7 +330,7 @@ def _promised(flow: CompiledFlow, decision: BatchDecision, frontier: Frontier | 
     promised = taken.promised or watermarks_of(flow, progress_of(taken.times), frontier)
     if decision.closing is None:
         return promised
-    # Where writers were idle, event time is one beyond the latest input, and results of windows that are closed have its time.
+    # An older version may have taken event time one beyond the latest input, whose time results of windows that are closed have.
     return {output: min(at_ms, decision.closing.event_ms) for output, at_ms in promised.items()}
 
 

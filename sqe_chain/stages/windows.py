@@ -240,7 +240,7 @@ class WindowedAggregate(KeyedStage[Result], Generic[State]):
                 these windows, depends on the windows that this state partition had.
         """
         now_ms = self._timetable.time.now_ms
-        # At the end of all input, stream time may be one beyond the latest: a window that begins there has none of it.
+        # An older version may have left stream time one beyond the latest: a window that begins there has none of it.
         latest_ms = event_ms if now_ms is None or now_ms == event_ms + 1 else max(now_ms, event_ms)
         self.advance(self._windower.last_close_ms(latest_ms))
         # What is left was listed for a later moment, when more lateness was declared.

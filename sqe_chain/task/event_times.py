@@ -44,7 +44,7 @@ class Frontier(NamedTuple):
     @property
     def reached_ms(self) -> int:
         """The latest moment that is reached: all inputs before it are taken, and what is due by then is done."""
-        # Where nobody is waited for, it is one beyond the latest input: as an end of input, not as a time that has come.
+        # Without a topic it is one beyond what has been seen: all of that is taken, but no time after it has come.
         return self.at_ms if self.topic else self.at_ms - 1
 
     def limit_ms(self, topic: str, partition: int) -> int:
@@ -80,6 +80,8 @@ class PartitionProgress(NamedTuple):
         waited_for: whether anything more is expected of it.
         watermark_ms: what comes has this time or a later one; None: not known yet.
         latest_ms: the latest time read or stated by a writer: nothing that was read belongs after it; None: none is known.
+        shown: whether an input or a writer has shown the watermark. False: a writer is idle, and it is just beyond what others have
+            shown.
     """
 
     topic: str
@@ -87,6 +89,21 @@ class PartitionProgress(NamedTuple):
     waited_for: bool
     watermark_ms: int | None
     latest_ms: int | None
+    shown: bool = True
+
+    @property
+    def complete(self) -> Frontier | None:
+        """Up to where the order of times is complete here; None: nowhere."""
+        if self.watermark_ms is None:
+            return None
+        if not self.shown:
+            return _beyond(self.watermark_ms - 1)
+        return Frontier(self.watermark_ms, self.topic, self.partition)
+
+
+def _beyond(at_ms: int) -> Frontier:
+    """Behind all that has a time. The next moment is not reached: what windows give at the end of the input has this time."""
+    return Frontier(at_ms + 1, "", 0)
 
 
 def frontier_of(progress: Sequence[PartitionProgress]) -> Frontier | None:
@@ -97,12 +114,8 @@ def frontier_of(progress: Sequence[PartitionProgress]) -> Frontier | None:
     waited_for = [partition for partition in progress if partition.waited_for]
     if not waited_for:
         latest_ms = latest_of(progress)
-        return None if latest_ms is None else Frontier(latest_ms + 1, "", 0)
-    known = [
-        Frontier(partition.watermark_ms, partition.topic, partition.partition)
-        for partition in waited_for
-        if partition.watermark_ms is not None
-    ]
+        return None if latest_ms is None else _beyond(latest_ms)
+    known = [complete for partition in waited_for if (complete := partition.complete) is not None]
     return min(known) if len(known) == len(waited_for) else None
 
 
@@ -456,24 +469,28 @@ class EventTimes:
 
     def progress(self, topic: str, partition: int) -> PartitionProgress:
         """How far event time has come."""
-        latest_ms = least_ms = None
+        latest_ms: int | None = None
+        least: tuple[int, bool] | None = None
         waited_for, known = self.unsure, not self.unsure
         for name, writer in (self.writers or {ORIGIN: TopicWriter(0)}).items():
             for at_ms in (writer.latest_ms, writer.stated_ms):
                 if at_ms is not None and (latest_ms is None or at_ms > latest_ms):
                     latest_ms = at_ms
-            watermark_ms = writer.watermark_ms
+            watermark_ms, shown = writer.watermark_ms, True
             if name in self.idle:
                 idle_ms = self.idle[name]
                 if idle_ms is None:
                     continue
+                shown = watermark_ms is not None and watermark_ms >= idle_ms
                 watermark_ms = max(watermark_ms or 0, idle_ms)
             waited_for = True
             if watermark_ms is None:
                 known = False
-            elif least_ms is None or watermark_ms < least_ms:
-                least_ms = watermark_ms
-        return PartitionProgress(topic, partition, waited_for, least_ms if known else None, latest_ms)
+            else:
+                own = watermark_ms, shown
+                least = own if least is None else min(least, own)
+        at_ms, shown = least if known and least is not None else (None, True)
+        return PartitionProgress(topic, partition, waited_for, at_ms, latest_ms, shown)
 
     def to_json(self) -> TimesRecord:
         """For json.dumps."""

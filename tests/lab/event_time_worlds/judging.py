@@ -44,25 +44,11 @@ def judge(world: World, where: InMemory | None = None) -> None:
 
 
 def _reference(world: World, number: int, service: Rehearsal, deliveries: list[Delivery]) -> Reference:
-    """What a reader must have given, which it has.
-
-    When all have been silent for long, event time has come one beyond the last fact. At the end of `--once` it has only if they were
-    silent before.
-    """
+    """What a reader must have given, which it has. Silence brings event time up to the last fact, and not beyond it."""
     parts = world.readers[number].state_partitions
-    several = [
-        Reference(world.kind, parts, deliveries, beats=world.beats, idle=idle)
-        for idle in ((True,) if world.by_clock else (False, True))
-    ]
-    for expected in several:
-        try:
-            _compare(world, service, expected, f"reader {number}")
-        except Wrong:
-            if expected is several[-1]:
-                raise
-        else:
-            return expected
-    raise AssertionError("one of them is the last")
+    expected = Reference(world.kind, parts, deliveries, beats=world.beats)
+    _compare(world, service, expected, f"reader {number}")
+    return expected
 
 
 def first_deliveries(run: Run) -> Iterator[Delivery]:

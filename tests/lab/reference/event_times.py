@@ -278,7 +278,6 @@ class Reference:
         state_partitions: of its flow.
         deliveries: the facts.
         beats: whether those of one key are heartbeats.
-        idle: whether event time has come one beyond the last fact, because all writers were silent for long.
 
     Attributes:
         results: state partition of the last stage -> its results, in order.
@@ -291,7 +290,6 @@ class Reference:
         deliveries: Iterable[Delivery],
         *,
         beats: bool = False,
-        idle: bool = False,
     ) -> None:
         self.parts = [MAKERS[kind]() for _ in range(state_partitions)]
         self.second = [Windows(wide) for _ in range(state_partitions)] if kind == "chained" else []
@@ -304,8 +302,6 @@ class Reference:
             if not (beats and delivery.key == BEAT):
                 self._publish(self.parts[spread(delivery.key, state_partitions)].accept(delivery))
         self.last_ms = last_ms
-        if idle:
-            self._reach(last_ms + 1)
 
     def _reach(self, at_ms: int) -> None:
         """Event time has come so far, in all state partitions: each publishes what is due moment by moment."""

@@ -256,6 +256,26 @@ def test_readers_take_what_the_last_moment_of_all_closes() -> None:
     assert [envelope.payload_as(dict) for envelope in rehearsal.published("out")] == [{"n": 1}, {"n": 1}]
 
 
+def test_windows_that_end_after_the_last_record_wait_for_windows_before_them_though_all_are_silent() -> None:
+    flow = Flow("silent", state_partitions=2)
+    hours = flow.source("in", dict, raw=True).windowed(
+        "hours", KINDS["tumbling"], key="key", state=dict, fold=add, lateness_ms=1_000
+    )
+    days = hours.windowed("days", Tumbling(DAY_MS), key=lambda _: "all", state=dict, fold=add_window)
+    days.to("days", partitions=1)
+    days.dropped().to("late-days", partitions=1)
+    service = Rehearsal(flow, partitions={"in": 2}, settings=Settings(idle_ms=5_000))
+    for at_ms in (DAY_MS - 2 * HOUR_MS - 1, DAY_MS - 1):
+        service.feed("in", {"key": "a"}, partition=0, timestamp_ms=at_ms)
+    for _ in range(8):
+        service.batch()
+        service.clock.now += 6_000
+    service.close_windows()
+    assert not service.published("late-days")
+    (day,) = (one.payload_as(WINDOW) for one in service.published("days"))
+    assert (day.end_ms, day.state) == (DAY_MS, {"n": 2, "windows": 2})
+
+
 def test_results_bear_the_latest_time_read() -> None:
     world = World(flow_of())
     events = load(random.Random(1), 0)

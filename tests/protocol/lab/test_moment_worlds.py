@@ -20,7 +20,7 @@ def test_days_hold_the_rows_of_their_windows(share: int) -> None:
 
 
 def test_windows_that_are_closed_give_nothing_that_was_promised_not_to_come() -> None:
-    """All were silent before, so event time was a millisecond beyond the latest input, whose time results have."""
+    """All were silent before: event time comes up to the latest input, whose time results have, and not beyond it."""
     seed, fault = PROGRAM.found_in("", [71])
     assert not fault, f"seed {seed}: {fault}"
 
