@@ -13,6 +13,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.adapters.memory.store import MemoryStore
+from sqe_chain.adapters.mirror import MirroredTopic
 from sqe_chain.envelope.marks import MarksRecord, PartitionMarks
 from sqe_chain.envelope.revisions import Revision
 from sqe_chain.errors import StoreInconsistent
@@ -31,6 +32,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.plans.first_stage import Begun
 from sqe_chain.plans.inputs import decode_marks, parse_metadata
 from sqe_chain.plans.layout import Layout, StageLayout
+from sqe_chain.plans.mirrors import Mirrors
 from sqe_chain.plans.plan import Plan, PlannedRange, Section
 from sqe_chain.plans.revisions import Revisions, Unfollowed
 from sqe_chain.plans.stored_plans import read_last_plan
@@ -152,6 +154,10 @@ SECTIONS: list[tuple[Section, str]] = [
             since=7,
         ),
         '{"revisions":{"follows":{"up/out":[{"revision":2,"since":[{"from":{"0":[1,7]},"id":"01","topic":"raw"}]},{"revision":3,"since":null}]},"newer":{"up/out":[4,"t"]},"own":[2,7]}}',
+    ),
+    (
+        Mirrors("c2", {"t": MirroredTopic("a.t", b"\2", b"\1", {0: (9, 3)})}),
+        '{"mirrors":{"cluster":"c2","topics":{"t":["a.t","02","01",{"0":[9,3]}]}}}',
     ),
     (
         Parking(discarded=(("t", "00", 0, 3), ("t", "00", 0, 5)), counted=(("t", "00", 1, 7),)),
