@@ -97,6 +97,10 @@ def switch(
     accept_differences: Annotated[
         bool, Option("Switch also if states differ: readers keep what was published of the old ones.")
     ] = False,
+    back: Annotated[
+        bool,
+        Option("Go back to the states of before the last switch, whatever differs. Give the code of before."),
+    ] = False,
 ) -> None:
     """Put the shadow's states in the place of the flow's. Stop the flow's service first; the command waits for it.
 
@@ -108,20 +112,21 @@ def switch(
         work = Rebuild(
             prepared.env,
             prepared.engine,
-            shadow=True,
+            shadow=not back,
+            back=back,
             accept_differences=accept_differences,
             stopped=prepared.asked_to_stop,
         )
         plan = work_with_heartbeat(prepared, work)
     ERR.print(
-        f"flow {flow.name!r} has the states of the new code, and is at plan {plan.number}; start its service with that code"
+        f"flow {flow.name!r} has the states of this code, and is at plan {plan.number}; start its service with that code"
     )
 
 
 @app.command("end")
 @command
 def end(target: FlowArgument, *, operation: OperationOptions) -> None:
-    """End a shadow that is not needed any more, and delete its states. The flow is not touched."""
+    """End a shadow that is not needed any more, and delete its states; without one, the states of before the last switch. The flow is not touched."""
     flow = load_flow(target)
     with prepare_command(flow, settings_in(operation), operation) as prepared:
         name = end_shadow(prepared.env)

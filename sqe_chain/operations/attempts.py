@@ -67,9 +67,10 @@ class Attempts:
         return self._found(name_of(self.env.flow, epoch) for epoch in epochs)
 
     def with_shadows(self) -> Iterator[Attempt]:
-        """The same, and then the shadows, which no rebuild continues."""
+        """The same, then the shadows, which no rebuild continues, and the record of the states before the last switch."""
         yield from self.known()
         yield from self._found(shadow_names(self.env))
+        yield from self._found([kept_name(self.env.flow)])
 
     def find(self, name: str) -> Attempt | None:
         """An attempt by its name; None: the metadata store does not know it, or it was deleted.
@@ -95,6 +96,17 @@ class Attempts:
             if attempt is not None and attempt.open:
                 self.close_attempt(attempt)
 
+    def close_at(self, name: str, plan: Plan) -> None:
+        """Close the attempt whose states are about to become the flow's, and hold its claim: nobody deletes them from then on.
+
+        Raises:
+            Superseded: it was ended meanwhile, or another run has folded further; or a newer run has claimed the flow.
+        """
+        attempt = self.find(name)
+        if attempt is None or not attempt.open or attempt.plan.plan_id != plan.plan_id:
+            raise Superseded(f"{name}: it was ended, or another process works there. Nothing was changed")
+        self.close_attempt(attempt, self.mine.run_id)
+
     def delete(self, attempt: Attempt) -> None:
         """Close an attempt, delete its states, and forget it."""
         if attempt.open:
@@ -109,14 +121,18 @@ class Attempts:
         gone = replace(home, run_id="", number=-1, plan_id="")
         self._set_home(attempt.name, home, gone, None, plan.number + 1)
 
-    def delete_leftovers(self, stored_in: dict[str, str], tombstone: Header) -> None:
+    def delete_leftovers(self, now: Layout, kept: Layout | None, tombstone: Header) -> None:
         """Delete what is stored under the flow's own name, which it leaves with its first rebuild.
 
-        `stored_in` has the flow's name under which each stage is stored now; cleared cells get the tombstone as their header.
+        Args:
+            now: where the flow keeps its states now.
+            kept: nothing of this one is deleted either.
+            tombstone: the header that cleared cells get.
         """
-        name = self.env.flow.name
+        name, current = self.env.flow.name, now.stored_in()
+        before = kept.stored_in() if kept is not None else {}
         for stage in self.env.flow.stages:
-            if stored_in.get(stage.name, name) == name:
+            if name in {current.get(stage.name, name), before.get(stage.name)}:
                 continue
             store, first = self.env.ports.store(stage), 0
             # Ends at the first block of cells without a header: older layouts may have had more cells than today's.
@@ -217,6 +233,11 @@ def shadow_names(env: Environment) -> Iterator[str]:
         if home is None:
             return
         yield name
+
+
+def kept_name(flow: CompiledFlow) -> str:
+    """The name of the record of the states that a flow had before its last switch: `operations/going_back.py`."""
+    return f"{flow.name}.before-1"
 
 
 def is_free(env: Environment, name: str) -> bool:

@@ -24,8 +24,8 @@ from sqe_chain.protocol.claim import FORGETS, is_being_forgotten
 
 _STEP_MS = 200
 _UNKNOWN = Home(0, "", "", -1, "")
-ATTEMPT = re.compile(r"\.(again|shadow)-[0-9]+$")
-"""The end of the name under which a rebuild folds a flow, or a shadow follows it."""
+ATTEMPT = re.compile(r"\.(again|shadow|before)-[0-9]+$")
+"""The end of the name under which a rebuild folds a flow, a shadow follows it, or the states before a switch are kept."""
 _BLOCK = 64
 """Headers looked at together, beyond those that the last plan knows of."""
 

@@ -33,7 +33,8 @@ from sqe_chain.features.locations import locations_of, repair_locations, write_l
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.features.sinks import check_no_sinks
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.operations.attempts import Attempts, cells_of, is_free, name_of
+from sqe_chain.operations.attempts import Attempts, cells_of, is_free, kept_name, name_of
+from sqe_chain.operations.going_back import keep_states
 from sqe_chain.operations.progress import FlowProgress, find_progress, recreated_since
 from sqe_chain.operations.shadow import second_environment
 from sqe_chain.operations.skipped_again import find_skipped
@@ -62,7 +63,7 @@ Folded = tuple[Refold, Rebuilding, Closes, Lanes, Revisions]
 
 @dataclass(slots=True)
 class Rebuild:
-    """Rebuilds a flow, rewinds it, or puts the states of its shadow in the place of its own.
+    """Rebuilds a flow, rewinds it, or puts the states of its shadow, or of before the last switch, in the place of its own.
 
     Args:
         env: the flow and its ports; its engine is not used.
@@ -72,6 +73,7 @@ class Rebuild:
         republish: publish again what comes after `to`.
         resume: continue an interrupted attempt; the code must not have changed since.
         shadow: continue the flow's shadow. States that differ then are refused, unless that is accepted.
+        back: as `shadow`, with the states of before the last switch, and whatever differs.
         accept_differences: with `shadow`.
         stopped: whether to end before everything is folded.
     """
@@ -82,6 +84,7 @@ class Rebuild:
     republish: bool = False
     resume: bool = False
     shadow: bool = False
+    back: bool = False
     accept_differences: bool = False
     stopped: Callable[[], bool] = lambda: False
     claimed: Claim | None = None
@@ -133,9 +136,11 @@ class Rebuild:
             second = self._second_environment(name, spec)
             self._fold(second, spec)
             plan = self._last_plan(second, spec, infos)
-            if self.shadow:
-                check_equal(env, home, plan, name, accept=self.accept_differences)
-                Attempts(env, mine).close({name})  # nobody follows for it from here on
+            if self.replaces:
+                live = check_equal(env, home, plan, name, accept=self.accept_differences or self.back)
+                if not self.back:
+                    keep_states(env, mine, live)
+                Attempts(env, mine).close_at(name, plan)  # nobody follows for it from here on
             self._cut_over(home, mine, plan)
             # Before anything is deleted: readers who are led to the old states find all of them.
             # A resumed attempt may have been begun by other code, without a view that is a table.
@@ -154,6 +159,11 @@ class Rebuild:
         return plan
 
     @property
+    def replaces(self) -> bool:
+        """Whether it folds the rest for states that are there, and puts these in the place of the flow's."""
+        return self.shadow or self.back
+
+    @property
     def _mine(self) -> Claim:
         if self.claimed is None:
             raise AssertionError("run() claims the flow first")
@@ -170,8 +180,8 @@ class Rebuild:
         attempts, spec = Attempts(self.env, self._mine), folded[0]
         current = set(progress.layout.stored_in().values()) if progress.layout else set[str]()
         attempts.close(current)  # otherwise they could be resumed once the flow has left them
-        if self.shadow:
-            return *left_to_fold(self.env, progress, spec), home
+        if self.replaces:
+            return *left_to_fold(self.env, progress, spec, self._mine if self.back else None), home
         if self.resume:
             return self._to_resume(attempts, current, *folded[1:]), spec, home
         # Without a layout it is not known whether the states there are the flow's own.
@@ -477,16 +487,16 @@ class Rebuild:
             if planned.stop > spec.until.get(tp, 0):
                 raise ConfigurationError(
                     f"{tp[0]}[{tp[1]}]: {second.flow.name} is at {planned.stop}. Expected at most {spec.until.get(tp, 0)}. "
-                    + ("End the shadow, and begin another" if self.shadow else "Start without --resume")
+                    + ("End the shadow, and begin another" if self.replaces else "Start without --resume")
                 )
         try:
             while service.batch().worked:
                 if self.stopped():
                     raise ServiceStopped(
                         f"flow {self.env.flow.name!r}: asked to stop before everything was folded. Nothing has changed. "
-                        + ("Repeat this" if self.shadow else "--resume continues from here")
+                        + ("Repeat this" if self.replaces else "--resume continues from here")
                     )
-            if self.shadow:
+            if self.replaces:
                 seal_sections(service, spec)
         finally:
             service.leave()
@@ -533,14 +543,18 @@ class Rebuild:
     def _clean_up(self, attempts: Attempts, before: FlowProgress, name: str, plan: Plan) -> None:
         """Close the attempt that has become the flow's states, and delete what is no longer needed."""
         attempts.close({name})
-        deleted = self._delete(attempts, {name})
+        kept = before.layout if self.shadow else None  # for the way back: `operations/going_back.py`
+        needed = {name, *plan.layout.stored_in().values()}
+        if kept is not None:
+            needed |= {kept_name(self.env.flow), *kept.stored_in().values()}
+        deleted = self._delete(attempts, needed)
         tombstone = Header(attempts.mine.epoch, attempts.mine.run_id, plan.number, plan.plan_id)
-        if before.layout is not None:
+        if before.layout is not None and kept is None:
             for stage in self.env.flow.stages:
                 stored = before.layout.stages.get(stage.name)
                 if stored is not None and stored.flow not in deleted:
                     attempts.clear(stage, stored.flow, cells_of(before.layout, stage), tombstone)
-        attempts.delete_leftovers(plan.layout.stored_in(), tombstone)
+        attempts.delete_leftovers(plan.layout, kept, tombstone)
 
 
 def _counts_by(revisions: Revisions) -> tuple[object, int]:

@@ -23,6 +23,7 @@ from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.attempts import Attempt, Attempts, find_attempt, is_free, shadow_names
 from sqe_chain.operations.comparing import ComparedStage, Generations
 from sqe_chain.operations.comparing_outputs import KeepingEngine, OutputComparison
+from sqe_chain.operations.going_back import AHEAD, end_way_back
 from sqe_chain.operations.progress import find_progress
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Engine, Environment, Refold
@@ -34,8 +35,6 @@ from sqe_chain.ports import TopicPartition
 from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.task.states import Claim
 
-AHEAD = 1_000_000_000
-"""A shadow's plans begin with the number of the flow's next one and this: they are to come after all that the flow makes meanwhile."""
 LOOK_MS = 500
 
 
@@ -210,13 +209,18 @@ def compare(env: Environment) -> list[ComparedStage]:
 def end_shadow(env: Environment) -> str:
     """End a flow's shadow and delete its states; gives its name. A process that follows for it changes nothing from then on.
 
+    Where there is none, the states of before the last switch are deleted, and with them the way back.
+
     May be killed and repeated. Where it was killed after the first step, the next rebuild or switch deletes what is left.
 
     Raises:
-        ConfigurationError: the flow has never run, or has no shadow.
-        Superseded: a process has begun to follow, or to switch, just now.
+        ConfigurationError: the flow has never run, or has neither.
+        Superseded: a process has begun to follow, to switch, or to go back, just now.
     """
-    shadow = must_find(env, plan_of_a_run(env.home, env.flow.name))
+    live = plan_of_a_run(env.home, env.flow.name)
+    if open_shadow(env, live) is None and (name := end_way_back(env, live)) is not None:
+        return name
+    shadow = must_find(env, live)
     own = Claim(shadow.home.epoch + 1, env.new_run_id())
     attempts = Attempts(replace(env, flow=env.flow.renamed(shadow.name)), own)
     attempts.delete(attempts.close_attempt(shadow, own.run_id))

@@ -11,6 +11,7 @@ from sqe_chain.features.lanes import Lanes
 from sqe_chain.features.parking import Parking
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.operations.comparing import Generations, differences
+from sqe_chain.operations.going_back import begin_back
 from sqe_chain.operations.progress import FlowProgress
 from sqe_chain.operations.shadow import check_follows, check_may_follow, check_may_have_shadow, must_find
 from sqe_chain.plans import inputs
@@ -22,18 +23,22 @@ from sqe_chain.plans.revisions import Revisions
 from sqe_chain.plans.stored_plans import plan_of_a_run, read_plan
 from sqe_chain.ports import Home
 from sqe_chain.protocol.with_plans import StagedService
+from sqe_chain.task.states import Claim
 
 _GIVEN: Final = frozenset(section.name for section in (Rebuilding, Closes, Parking, Lanes, Begun, Revisions))
 """Sections that an attempt has from its beginning."""
 
 
-def left_to_fold(env: Environment, progress: FlowProgress, spec: Refold) -> tuple[str, Refold]:
+def left_to_fold(
+    env: Environment, progress: FlowProgress, spec: Refold, back: Claim | None = None
+) -> tuple[str, Refold]:
     """The name of the flow's shadow, and what it still has to fold.
 
     Args:
         env: the flow, which is claimed, as the new code declares it.
         progress: how far it has come.
         spec: what an attempt would fold that begins now.
+        back: the claim, to go back to the states of before the last switch; None: to the shadow.
 
     Raises:
         ConfigurationError: there is no shadow, or it cannot take the flow's place; the text names why.
@@ -41,13 +46,13 @@ def left_to_fold(env: Environment, progress: FlowProgress, spec: Refold) -> tupl
     check_may_have_shadow(env.flow)
     live = plan_of_a_run(env.home, env.flow.name)
     check_may_follow(env.flow, live)
-    shadow = must_find(env, live)
-    check_follows(shadow.name, shadow.plan, live)
     if progress.layout is None or progress.unfinished is not None:
         raise ConfigurationError(
             f"flow {env.flow.name!r}: its last batch is unfinished. Expected a service that has ended after one. Start the service with the "
-            "code of before, and stop it by SIGTERM; then repeat this"
+            "code that it had, and stop it by SIGTERM; then repeat this"
         )
+    shadow = begin_back(env, back, live) if back is not None else must_find(env, live)
+    check_follows(shadow.name, shadow.plan, live)
     number = Rebuilding.of(shadow.plan).attempt
     if number <= progress.number:
         raise ConfigurationError(
@@ -68,7 +73,7 @@ def seal_sections(service: StagedService, spec: Refold) -> None:
     owned.apply_empty(given.with_sections(rebuilding).with_id(last))
 
 
-def check_equal(env: Environment, home: Home, shadow: Plan, name: str, *, accept: bool) -> None:
+def check_equal(env: Environment, home: Home, shadow: Plan, name: str, *, accept: bool) -> Plan:
     """Compare the flow's states with those that would take their place.
 
     Args:
@@ -77,6 +82,9 @@ def check_equal(env: Environment, home: Home, shadow: Plan, name: str, *, accept
         shadow: the shadow's last plan.
         name: the shadow's name.
         accept: report what differs, and go on.
+
+    Returns:
+        The flow's last plan.
 
     Raises:
         ConfigurationError: they differ, and that is not accepted.
@@ -91,3 +99,4 @@ def check_equal(env: Environment, home: Home, shadow: Plan, name: str, *, accept
             "published of the states of before. See sqe-chain shadow report; to switch nevertheless, add --accept-differences"
         )
     env.say(f"accepted: {line}" for line in texts)
+    return live

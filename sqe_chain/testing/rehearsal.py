@@ -370,6 +370,17 @@ class Rehearsal(Arming, Results):
         ).run()
         self.flow = flow.compile()
 
+    def switch_back(self, flow: Flow | CompiledFlow) -> None:
+        """Put the states of before the last switch in the place of the flow's, and go on with that code. Ends the present run.
+
+        Args:
+            flow: the code of before.
+        """
+        self.service = None
+        env = self._with_code(flow)
+        Rebuild(env, partial(self._engine, env.ports), back=True).run()
+        self.flow = flow.compile()
+
     def end_shadow(self, flow: Flow | CompiledFlow) -> None:
         """End the flow's shadow, and delete its states."""
         end_shadow(self._with_code(flow))

@@ -17,7 +17,14 @@ from pathlib import Path
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
-from sqe_chain.errors import ConfigurationError, ReadersOverlap, ServiceStopped, Superseded
+from sqe_chain.errors import (
+    ConfigurationError,
+    PartitionsMismatch,
+    ReadersOverlap,
+    ServiceStopped,
+    StoreInconsistent,
+    Superseded,
+)
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
 from sqe_chain.operations.failed import FailedSelection
@@ -99,9 +106,9 @@ def rebuild_that_is_stamped(point: Point, _: Path) -> None:
     pipeline.check()
 
 
-@PAUSED.enter("switch to a shadow", 60, by=["service", "switch", "follower", "rebuild"])
+@PAUSED.enter("switch to a shadow", 60, by=["service", "switch", "follower", "rebuild", "end"])
 def switch_to_a_shadow(point: Point, _: Path, by: str) -> None:
-    """It is overtaken by the service with the code of before, by another switch, by a rebuild; or somebody follows again."""
+    """It is overtaken by the service with the code of before, by another switch, by a rebuild; or somebody follows again, or ends it."""
     pipeline, flow = shadows.running(), shadows.flow_of()
     shadows.follow(pipeline, flow)
     pipeline.feed(AFTER[:1])
@@ -114,17 +121,54 @@ def switch_to_a_shadow(point: Point, _: Path, by: str) -> None:
             shadows.switch_after_a_crash(other, flow)
         elif by == "rebuild":
             rebuild_after_a_crash(other.found, resume=False)
+        elif by == "end":
+            with suppress(ConfigurationError, Superseded):
+                other.found.end_shadow(flow)
         else:
             with suppress(ServiceStopped, Superseded):
                 shadows.follow(other, flow)
 
-    with point.paused(pipeline.found, meanwhile, (Superseded, ConfigurationError)):
+    with point.paused(pipeline.found, meanwhile, (Superseded, ConfigurationError, StoreInconsistent)):
         pipeline.found.switch(flow)
     words = list(other.words)
     pipeline = pipeline.same(flow)
     pipeline.words = words
     pipeline.found.run_until_caught_up()
     pipeline.check()
+    pipeline.feed(AFTER[2:])
+    pipeline.check()
+
+
+@PAUSED.enter("way back from a switch", 60, by=["service", "back", "end", "rebuild"])
+def go_back(point: Point, _: Path, by: str) -> None:
+    """It is overtaken by the service with the newer code, by another way back, by a rebuild; or the states of before are deleted."""
+    pipeline, flow = shadows.switched(), shadows.flow_of()
+    other = pipeline.same(pipeline.flow)
+
+    def meanwhile() -> None:
+        with suppress(Superseded, ConfigurationError, PartitionsMismatch):  # it has gone back, or is about to
+            if by == "service":
+                other.feed(AFTER[1:2])
+            elif by == "back":
+                other.found.switch_back(flow)
+            elif by == "rebuild":
+                rebuild_after_a_crash(other.found, resume=False)
+            else:
+                other.found.end_shadow(flow)
+
+    with point.paused(pipeline.found, meanwhile, (Superseded, ConfigurationError, StoreInconsistent)):
+        pipeline.found.switch_back(flow)
+    words = list(other.words)
+    if shadows.has_switched(pipeline):
+        with suppress(ConfigurationError):  # they are deleted
+            pipeline.found.switch_back(flow)
+    if shadows.has_switched(pipeline):
+        pipeline = pipeline.same(flow)
+        pipeline.found.rebuild()
+    pipeline = pipeline.same(flow)
+    if by == "rebuild":  # by the newer code
+        pipeline.found.rebuild()
+    pipeline.words = words
     pipeline.feed(AFTER[2:])
     pipeline.check()
 

@@ -140,7 +140,7 @@ def follow_the_flow(point: Point, _: Path) -> None:
     pipeline.check()
 
 
-@KILLED.enter("switch to a shadow", 25, how=["again", "started"], state_partitions=[2, 3])
+@KILLED.enter("switch to a shadow", 20, how=["again", "started"], state_partitions=[2, 3])
 def switch_to_a_shadow(point: Point, _: Path, how: str, state_partitions: int) -> None:
     """It is repeated; or the service is started with the code whose states are the flow's."""
     pipeline, flow = shadows.running(), shadows.flow_of(state_partitions)
@@ -154,6 +154,24 @@ def switch_to_a_shadow(point: Point, _: Path, how: str, state_partitions: int) -
         pipeline = pipeline.same(flow)
     pipeline.check()
     pipeline.feed(AFTER[1:])
+    pipeline.check()
+
+
+@KILLED.enter("way back from a switch", 25, how=["again", "started"])
+def go_back(point: Point, _: Path, how: str) -> None:
+    """It is repeated; or the service is started with the code whose states are the flow's."""
+    pipeline = shadows.switched()
+    with point.killed(pipeline.found):
+        pipeline.found.switch_back(shadows.flow_of())
+    back = not shadows.has_switched(pipeline)
+    if how == "again" and not back:
+        pipeline.found.switch_back(shadows.flow_of())
+        back = True
+    pipeline = pipeline.same(shadows.flow_of() if back else pipeline.flow)
+    pipeline.feed(AFTER[1:])
+    if not back:
+        pipeline.found.switch_back(shadows.flow_of())
+        pipeline = pipeline.same(shadows.flow_of())
     pipeline.check()
 
 

@@ -9,8 +9,8 @@ from google.protobuf.wrappers_pb2 import StringValue
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 from tests.support.plans import last_plan
-from tests.support.rebuilding import BEFORE, Pipeline
-from tests.support.word_flows import append_word, first_letter, same_key
+from tests.support.rebuilding import AFTER, BEFORE, Pipeline
+from tests.support.word_flows import append_word, first_letter, same_key, stored_words
 
 Fold = Callable[[StringValue, StringValue], list[StringValue]]
 
@@ -48,6 +48,24 @@ def follow(pipeline: Pipeline, flow: Flow) -> None:
     while shadow.batch():
         pass
     service.leave()
+
+
+def shouting(state: StringValue, payload: StringValue) -> list[StringValue]:
+    """Other code: states in capitals."""
+    state.value += f"{payload.value.upper()} "
+    return [payload]
+
+
+def switched() -> Pipeline:
+    """A flow that runs with the states of other code, and has counted with it."""
+    pipeline = running()
+    flow = flow_of(3, fold=shouting)
+    follow(pipeline, flow)
+    pipeline.found.switch(flow, accept_differences=True)
+    pipeline = pipeline.same(flow)
+    pipeline.feed(AFTER[:1])
+    assert stored_words(pipeline.found)["f"] == "FIG FOX"
+    return pipeline
 
 
 def has_switched(pipeline: Pipeline) -> bool:

@@ -10,9 +10,10 @@ import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.errors import ConfigurationError, ServiceStopped, Superseded
-from sqe_chain.testing.faults import InjectedFault
+from sqe_chain.testing import Crash
+from sqe_chain.testing.faults import InjectedFault, PortCall
 from tests.support.rebuilding import AFTER, BEFORE
-from tests.support.shadows import flow_of, follow, running
+from tests.support.shadows import flow_of, follow, running, shouting, switched
 from tests.support.word_flows import stored_words, word
 
 
@@ -211,3 +212,66 @@ def test_a_rebuild_does_not_resume_a_shadow_and_ends_it() -> None:
     pipeline.check()
     with pytest.raises(ConfigurationError, match="has no shadow"):
         pipeline.found.compared(flow_of())
+
+
+def test_the_way_back_folds_what_the_new_code_has_counted_and_publishes_nothing_twice() -> None:
+    pipeline = switched()
+    pipeline.found.switch_back(flow_of())
+    pipeline = pipeline.same(flow_of())
+    pipeline.check()
+    assert {name for (name, _, _), part in pipeline.store.copy_all().parts.items() if part.states} == {
+        "notes"
+    }
+    pipeline.feed(AFTER[1:])
+    pipeline.check()
+    with pytest.raises(ConfigurationError, match="no states of before a switch"):
+        pipeline.found.switch_back(flow_of())
+    follow(pipeline, flow_of(3))  # it may be switched again, and go back again
+    pipeline.found.switch(flow_of(3))
+    pipeline = pipeline.same(flow_of(3))
+    pipeline.feed(["zoo"])
+    pipeline.found.switch_back(flow_of())
+    pipeline = pipeline.same(flow_of())
+    pipeline.feed(["yak"])
+    pipeline.check()
+
+
+def test_the_way_back_leads_to_the_states_before_the_last_switch_only() -> None:
+    pipeline = switched()
+    follow(pipeline, flow_of(4))
+    pipeline.found.switch(flow_of(4), accept_differences=True)
+    pipeline = pipeline.same(flow_of(4))
+    pipeline.feed(AFTER[1:2])
+    names = {name for (name, _, _), part in pipeline.store.copy_all().parts.items() if part.states}
+    assert names == {"notes.shadow-1", "notes.shadow-2"}, "the oldest states are deleted"
+    pipeline.found.switch_back(flow_of(3, fold=shouting))
+    assert stored_words(pipeline.found)["f"] == "FIG FOX"
+    assert stored_words(pipeline.found)["b"] == "BEE BOA"
+
+
+def _die_once_the_way_back_is_noted(call: PortCall, _: object) -> None:
+    if call.text.startswith("home of notes.before-1"):
+        raise Crash("before the cut-over")
+
+
+@pytest.mark.parametrize("how", ["rebuild", "end", "killed", "lost"])
+def test_the_way_back_is_refused_where_not_all_states_of_before_are_there(how: str) -> None:
+    pipeline, refused = switched(), "no states of before a switch"
+    if how == "rebuild":
+        pipeline.found.rebuild()
+    elif how == "end":
+        pipeline.found.end_shadow(pipeline.flow)
+    elif how == "lost":
+        pipeline.store.restore_part("notes", "letters", 1)
+        refused = "notes/letters/1: is at None"
+    else:  # a switch that was killed right before its cut-over: the flow is where it was
+        pipeline = running()
+        follow(pipeline, flow_of(3))
+        pipeline.found.script.watch = _die_once_the_way_back_is_noted
+        with pytest.raises(Crash):
+            pipeline.found.switch(flow_of(3))
+        pipeline.found.script.watch = None
+    before = stored_words(pipeline.found)
+    with pytest.raises(ConfigurationError, match=refused):
+        pipeline.found.switch_back(flow_of())
+    assert stored_words(pipeline.found) == before
