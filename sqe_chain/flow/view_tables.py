@@ -27,7 +27,7 @@ def view_in(kind: StageKind, view: str | None, where: str) -> tuple[ViewKind | N
     Raises:
         FlowError: it is neither a form nor a name, or its states cannot have columns.
     """
-    if view in _FORMS:
+    if isinstance(view, str | None) and view in _FORMS:
         return _FORMS[view], None
     if not (isinstance(view, str) and _NAME.fullmatch(view)) or view == "table" or view.startswith("sqe_"):
         raise FlowError(
