@@ -90,13 +90,6 @@ class Avro(RegistryCodec[Value]):
         self.is_exact = _always  # what `write` has read back
         self.reads_default = python_type is not dict and is_plain(python_type)
 
-    def can_write(self) -> str:
-        return (
-            ""
-            if self._schema.text
-            else "Avro(dict) has no schema to write by. Expected one. Give Avro(dict, schema=...)"
-        )
-
     @property
     def type_name(self) -> str:
         """``avro:`` and the name of the class; of a dict, of its schema's record."""

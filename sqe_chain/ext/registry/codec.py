@@ -126,7 +126,7 @@ class RegistryCodec(Codec[Value]):
 
     def can_write(self) -> str:
         """Why it cannot write, as an error's text; empty: it can."""
-        return ""
+        return "" if self._schema.text else f"{self!r} has no schema to write by. Expected one. Give schema="
 
     def path(self) -> tuple[int, ...] | None:
         """The place of the written message in its file; None: its kind of schema has no such place."""

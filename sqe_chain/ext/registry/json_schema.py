@@ -77,13 +77,6 @@ class JsonSchema(RegistryCodec[Value]):
         """``json-schema:`` and the name of the class; of plain values without a name."""
         return f"{self.name}:{self._json.type_name.partition(':')[2]}"
 
-    def can_write(self) -> str:
-        return (
-            ""
-            if self._schema.text
-            else f"JsonSchema({self.python_type.__qualname__}) has no schema to write by. Expected one. Give schema="
-        )
-
     def record_name(self) -> str:
         return str(json.loads(self._schema.text).get("title", self.python_type.__name__))
 

@@ -357,7 +357,7 @@ def test_a_schema_of_another_kind_is_an_error_in_the_record(registry: TestRegist
         (lambda: Avro(Order, schema=Path("/no/such.avsc")), "cannot be read"),
         (lambda: Avro(Order, subject="name"), "Expected one of: topic, record, topic-record"),  # type: ignore[arg-type]
         (lambda: Avro(Order, framing="both"), "Expected one of: prefix, header, either"),  # type: ignore[arg-type]
-        (lambda: Avro(dict).at(Place("orders", writes=True)), r"Give Avro\(dict, schema=...\)"),
+        (lambda: Avro(dict).at(Place("orders", writes=True)), r"Avro\(dict\) has no schema to write by"),
         (lambda: Avro(Order).at(Place("orders")).prepare({}), "Give --registry registry://HOST:PORT"),
     ],
 )
