@@ -153,7 +153,7 @@ def test_sums_are_those_of_a_query_wherever_the_service_dies(registry: TestRegis
         crashes += service.crashes
         if not service.crashes:
             break
-    assert crashes > 3
+    assert crashes
 
 
 def test_columns_keep_their_values(registry: TestRegistry) -> None:

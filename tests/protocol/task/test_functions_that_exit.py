@@ -82,7 +82,7 @@ def test_ctrl_c_stays_what_it_is() -> None:
 def test_so_it_does_in_a_task_of_spark(function: Function) -> None:
     """Its rows name what has failed; the process of the task goes on."""
     text = f"{function.__name__}() has raised"
-    work: Any = SimpleNamespace(packed=SimpleNamespace(digest="settled"), parts=1, inline=0)
+    work: Any = SimpleNamespace(packed=SimpleNamespace(digest="settled"), parts=1, inline=0, shared_file=None)
     _settled.add("settled")
     assert text in str([batch.to_pylist() for batch in _single(function, work)])
 
