@@ -46,5 +46,5 @@ def ahead_by(seconds: int, loaded: Path) -> Mapping[str, str]:
         "LD_PRELOAD": os.fspath(loaded),
         "FAKETIME": f"{seconds:+d}",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        "DONT_FAKE_MONOTONIC": "1",
+        "DONT_FAKE_MONOTONIC": "1",  # what the library called it before 0.9.10
     }

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Final, Literal
 
 from sqe_chain.ext.dev import KafkaServer
-from sqe_chain.ext.dev.process import wait_until
 from tests.lab.campaign.clocks import ahead_by
 from tests.lab.campaign.servers import Disk, Servers, Store
 from tests.support.service_processes import SUPERSEDED, ServiceProcess
 from tests.support.totals_deployment import TotalsDeployment
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import eventually
 
 Name = Literal["standard", "totals"]
 ENGINES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -135,9 +134,10 @@ class Piece:
         self.wrong.append(f"{name} ended by itself with status {life.status()}:\n{life.text[-3000:]}")
         return True
 
-    def _works(self, life: ServiceProcess) -> bool:
-        """Wait until it has claimed or joined: from then on it recovers, publishes, persists."""
-        return wait_until(lambda: bool(life.all("recovered")) or life.status() is not None, PATIENCE_S)
+    @staticmethod
+    def _wait_until_it_works(life: ServiceProcess) -> None:
+        """Until it has recovered: from then on it publishes and persists."""
+        eventually(lambda: bool(life.all("recovered")) or life.status() is not None, "the service works")
 
     def _either(self) -> Name:
         return "standard" if self.draw.random() < 0.4 else "totals"
@@ -151,7 +151,7 @@ class Piece:
         """At any moment; the republisher every other time between a publication and its commit, which lie close together."""
         name = self._either()
         if self.draw.random() < 0.8:  # the others die while they start
-            self._works(self._lives[name])
+            self._wait_until_it_works(self._lives[name])
         self._pause(0.4)
         self._lives[name].kill()
         if name == "standard" and self.draw.random() < 0.5:
@@ -169,12 +169,12 @@ class Piece:
         """A run is stopped, another one takes over, and the first goes on."""
         name = self._either()
         zombie = self._lives[name]
-        self._works(zombie)
+        self._wait_until_it_works(zombie)
         self._pause(0.3)
         zombie.pause()
         self._begin(name, "--takeover")
         self._feed()
-        self._works(self._lives[name])
+        self._wait_until_it_works(self._lives[name])
         self._pause(0.5)
         zombie.resume()
         status = zombie.wait()
@@ -196,7 +196,7 @@ class Piece:
     def _lose_answers(self) -> None:
         """The store has done what it was asked for, and nobody hears of it."""
         assert self.servers.proxy is not None
-        self._works(self._lives["totals"])
+        self._wait_until_it_works(self._lives["totals"])
         lost = self.draw.randint(1, 3)
         self.servers.proxy.responses_to_drop = lost
         self._pause(1.0)
@@ -215,10 +215,13 @@ class Piece:
         standard = self._lives["standard"]
         standard.pause()
         self._feed()
-        disk.fill()
-        standard.resume()
-        self._pause(4.0)
-        disk.free()
+        try:
+            disk.fill()
+            standard.resume()
+            self._pause(4.0)
+        finally:
+            standard.resume()
+            disk.free()
         server.kill()
         server.start()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -51,7 +51,7 @@ class Disk:
 
     def free(self) -> None:
         """Give it back."""
-        self._ballast.unlink()
+        self._ballast.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +94,9 @@ def running(kind: str, directory: Path) -> Iterator[Servers]:
         broker = run.enter_context(KafkaServer(broker_disk.place / "data", fast_boot=True))
         store = _MAKES[kind](store_disk.place / "data")
         run.enter_context(store)
-        opened = open_store(store.url)
-        if isinstance(opened, WithSchema):
-            opened.make_schema({"": 1} if kind == "cassandra" else {})
-        opened.close()
+        with closing(open_store(store.url)) as opened:
+            if isinstance(opened, WithSchema):
+                opened.make_schema({"": 1} if kind == "cassandra" else {})
         proxy = None if kind == "cassandra" else run.enter_context(LossyProxy(store.port))
         yield Servers(broker, store, broker_disk, store_disk, proxy)
 
