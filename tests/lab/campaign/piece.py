@@ -21,7 +21,7 @@ from tests.lab.campaign.clocks import ahead_by
 from tests.lab.campaign.servers import Disk, Servers, Store
 from tests.support.service_processes import SUPERSEDED, ServiceProcess
 from tests.support.totals_deployment import TotalsDeployment
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, retry_until_available
 
 Name = Literal["standard", "totals"]
 ENGINES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -102,7 +102,9 @@ class Piece:
             self._faults[fault]()
             self.found[fault] += 1
             if number % 10 == 9:
-                self.deployment.check_while_running()
+                retry_until_available(
+                    self.deployment.check_while_running
+                )  # the judge has lost its connections, too
             if any(self._ended(name) for name in self._lives):
                 return self.wrong
         self._finish()
@@ -235,7 +237,7 @@ class Piece:
             if status != 0:
                 self.wrong.append(f"{name} ended with status {status}:\n{life.text[-3000:]}")
         try:
-            self.deployment.check()
+            retry_until_available(self.deployment.check)
         except AssertionError:
             self.wrong.append(f"the totals are wrong: {traceback.format_exc(limit=-1)}")
         counted = [line for run in self.deployment.runs for line in run.all("committed")]
