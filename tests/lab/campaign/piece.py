@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Final, Literal
 
 from sqe_chain.ext.dev import KafkaServer
+from sqe_chain.ext.dev.process import wait_until
 from tests.lab.campaign.clocks import ahead_by
 from tests.lab.campaign.servers import Disk, Servers, Store
 from tests.support.service_processes import SUPERSEDED, ServiceProcess
 from tests.support.totals_deployment import TotalsDeployment
-from tests.support.waiting import eventually, retry_until_available
+from tests.support.waiting import PATIENCE_S, retry_until_available
 
 Name = Literal["standard", "totals"]
 ENGINES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -139,7 +140,8 @@ class Piece:
     @staticmethod
     def _wait_until_it_works(life: ServiceProcess) -> None:
         """Until it has recovered: from then on it publishes and persists."""
-        eventually(lambda: bool(life.all("recovered")) or life.status() is not None, "the service works")
+        works = wait_until(lambda: bool(life.all("recovered")) or life.status() is not None, PATIENCE_S)
+        assert works, life.text[-3000:]
 
     def _either(self) -> Name:
         return "standard" if self.draw.random() < 0.4 else "totals"
