@@ -1,4 +1,4 @@
-"""Goal: new code takes the place of a flow on real servers, through kills, and totals are exact. Method: processes; plain sums as an oracle."""
+"""Goal: new code takes the place of a flow on real servers and goes back, through kills, and totals are exact. Method: processes; plain sums as an oracle."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def report(deployed: TotalsDeployment) -> tuple[int, list[dict[str, object]]]:
     return status, [line for line in lines if "stage" in line and "equal" in line]
 
 
-def test_new_code_follows_is_killed_and_takes_the_place_of_the_flow(deployed: TotalsDeployment) -> None:
+def test_new_code_follows_is_killed_takes_the_place_of_the_flow_and_goes_back(
+    deployed: TotalsDeployment,
+) -> None:
     deployed.feed()
     deployed.run_once("standard")
     totals = deployed.start("totals")
@@ -55,6 +57,15 @@ def test_new_code_follows_is_killed_and_takes_the_place_of_the_flow(deployed: To
     switched = deployed.start_command("totals", "shadow switch", *ENGINE)
     assert switched.wait() == 0, switched.text
     assert shadow.wait() != 0, "it was fenced off"
+    deployed.feed()
+    deployed.run_once("standard")
+    deployed.run_once("totals")
+    deployed.check_totals()
+    deployed.check_receivers()
+    killed = deployed.start_command("totals", "shadow switch", "--back", *ENGINE, signal_at="sealed:SIGKILL")
+    assert killed.wait() == KILLED, killed.text
+    back = deployed.start_command("totals", "shadow switch", "--back", *ENGINE)
+    assert back.wait() == 0, back.text
     deployed.feed()
     deployed.run_once("standard")
     deployed.run_once("totals")
