@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from benchmarks.choosing import chosen, installed
 from benchmarks.flows import PARTITIONS
 from benchmarks.machine import facts
-from benchmarks.peers.installing import NEWEST_KAFKA, Missing
+from benchmarks.peers.installing import NEWEST_KAFKA
 from benchmarks.peers.records import Records
 from benchmarks.peers.results import Results
 from benchmarks.peers.running import Place, Wrong
@@ -24,8 +25,6 @@ from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.ext.dev import KafkaServer, RedisServer
 
 OUT = Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 150)
-
-Chosen = TypeVar("Chosen")
 
 
 def main(
@@ -42,12 +41,12 @@ def main(
     rows: Annotated[Path | None, typer.Option("--json", help="Write the rows to this file.")] = None,
 ) -> None:
     """Measure sqe-chain and others in the same minutes, on servers that are started for it."""
-    chosen = _chosen(systems, {system.name: system for system in SYSTEMS}, "--systems")
-    wanted = _chosen(workloads, {workload.value: workload for workload in Workload}, "--workloads")
+    asked = chosen(systems, {system.name: system for system in SYSTEMS}, "--systems")
+    wanted = chosen(workloads, {workload.value: workload for workload in Workload}, "--workloads")
     for name, text in facts().items():
         OUT.print(f"{name}: {text}")
     results = Results()
-    able = list(_installed(chosen, results))
+    able = list(installed(asked, results.skipped, OUT.print))
     # Kafka's own default: members that start together get their partitions together.
     properties = {"group.initial.rebalance.delay.ms": "3000"}
     runs = sum(workload in system.workloads for workload in wanted for system in able)
@@ -101,17 +100,6 @@ def measure(
                 OUT.print(f"  round {number}, {workload}, {system.name}: {shown}", style="dim")
 
 
-def _installed(systems: Iterable[System], results: Results) -> Iterable[System]:
-    """Those that can take part."""
-    for system in systems:
-        try:
-            system.install(OUT.print)
-        except Missing as error:
-            results.skipped[system.name] = str(error)
-        else:
-            yield system
-
-
 def write_input(place: Place) -> None:
     """Write the records into the topics that systems read."""
     log = KafkaLog(place.kafka.bootstrap)
@@ -122,17 +110,6 @@ def write_input(place: Place) -> None:
     OUT.print(
         f"input: {place.records:,} records of {plain:.0f} bytes, in envelopes {enveloped:.0f}; {PARTITIONS} partitions"
     )
-
-
-def _chosen(text: str, known: dict[str, Chosen], option: str) -> list[Chosen]:
-    """What an option names; all if it names nothing."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise typer.BadParameter(
-            f"unknown: {', '.join(unknown)}; choose from {', '.join(known)}", param_hint=option
-        )
-    return [known[name] for name in names] or list(known.values())
 
 
 if __name__ == "__main__":

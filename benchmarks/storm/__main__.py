@@ -15,8 +15,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from benchmarks.choosing import chosen, installed
 from benchmarks.machine import facts as machine_facts
-from benchmarks.peers.installing import NEWEST_KAFKA, Missing
+from benchmarks.peers.installing import NEWEST_KAFKA
 from benchmarks.storm.facts import Facts
 from benchmarks.storm.faults import draw
 from benchmarks.storm.oracle import Verdict
@@ -41,10 +42,11 @@ def main(
     ] = None,
 ) -> None:
     """Put every system through the same storms; fails where a system's verdict depends on the seed, or ours is not exact."""
-    chosen, results = list(_chosen(systems)), Results(Facts(0, robots).count)
+    asked = chosen(systems, {system.name: system for system in SYSTEMS}, "--systems")
+    results = Results(Facts(0, robots).count)
     for name, text in machine_facts().items():
         OUT.print(f"{name}: {text}")
-    able = list(_installed(chosen, results))
+    able = list(installed(asked, results.skipped, OUT.print))
     began_s = time.monotonic()
     with ExitStack() as servers:
         kafka = servers.enter_context(KafkaServer(heap_mb=768, version=NEWEST_KAFKA))
@@ -64,13 +66,13 @@ def main(
                     results.add(system, seed, outcome)
                     OUT.print(f"  seed {seed}, {system.name}: {_shown(outcome, results.facts)}")
     OUT.print(f"all storms took {(time.monotonic() - began_s) / 60:.1f} min")
-    text = "\n\n".join(_report(results, chosen, seeds))
+    text = "\n\n".join(_report(results, asked, seeds))
     OUT.print(text)
     if page:
         write_between(page, text)
         picture = page.parent / "images" / "storm.svg"
-        picture.write_text(results.picture(chosen), encoding="utf-8")
-    _check(results, chosen)
+        picture.write_text(results.picture(asked), encoding="utf-8")
+    _check(results, asked)
 
 
 def _shown(outcome: Outcome, facts: int) -> str:
@@ -123,27 +125,6 @@ def _check(results: Results, systems: Iterable[System]) -> None:
         OUT.print(text)
     if wrong:
         raise typer.Exit(1)
-
-
-def _installed(systems: Iterable[System], results: Results) -> Iterator[System]:
-    """Those that can take part."""
-    for system in systems:
-        try:
-            system.install(OUT.print)
-        except Missing as error:
-            results.skipped[system.name] = str(error)
-        else:
-            yield system
-
-
-def _chosen(text: str) -> Iterator[System]:
-    known = {system.name: system for system in SYSTEMS}
-    names = [name.strip() for name in text.split(",") if name.strip()] or list(known)
-    if unknown := [name for name in names if name not in known]:
-        raise typer.BadParameter(
-            f"unknown: {', '.join(unknown)}; choose from {', '.join(known)}", param_hint="--systems"
-        )
-    return (known[name] for name in names)
 
 
 if __name__ == "__main__":
