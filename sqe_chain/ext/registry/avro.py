@@ -18,7 +18,7 @@ import msgspec
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.registry.avro_text import flat_reader, is_plain
 from sqe_chain.ext.registry.avro_types import avro_schema_of
-from sqe_chain.ext.registry.codec import Reader, RegistryCodec, SubjectName
+from sqe_chain.ext.registry.codec import Reader, RegistryCodec, SubjectName, read_schema
 from sqe_chain.ext.registry.frames import Framing
 from sqe_chain.ext.registry.schemas import Kind, WrittenSchema
 from sqe_chain.wings import needing
@@ -177,18 +177,12 @@ def _text_of(schema: str | Path | Mapping[str, Any] | None, python_type: type, n
         raise ConfigurationError(
             "Avro(schema=..., namespace=...). Expected one: the schema has its own namespace"
         )
-    try:
-        text = schema.read_text(encoding="utf-8") if isinstance(schema, Path) else schema
-        read = json.loads(text) if isinstance(text, str) else text
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(
-            f"Avro(schema=...) cannot be read: {error}. Expected JSON, or a file of it"
-        ) from error
+    text, read = read_schema("Avro", schema)
     if not isinstance(read, Mapping) or read.get("type") != "record" or not isinstance(read.get("name"), str):
         raise ConfigurationError(
             'Avro(schema=...) is no record. Expected {"type": "record", "name": ..., "fields": ...}'
         )
-    return text if isinstance(text, str) else json.dumps(text)
+    return text
 
 
 def _full_name(schema: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
@@ -300,6 +301,26 @@ class RegistryCodec(Codec[Value]):
     def check_state(self) -> str:
         """Values with a registry's schemas cannot be states: a store has no place for the schema's id."""
         return f"codec {self.name!r} needs a registry to be read; give the state another codec"
+
+
+def read_schema(codec: str, schema: str | Path | Mapping[str, Any]) -> tuple[str, Any]:
+    """A schema that a codec was given: its text, and what that is as JSON.
+
+    Args:
+        codec: its name, for errors.
+        schema: as JSON text, as JSON in Python, or a file of it.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+    """
+    try:
+        text = schema.read_text(encoding="utf-8") if isinstance(schema, Path) else schema
+        read = json.loads(text) if isinstance(text, str) else text
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"{codec}(schema=...) cannot be read: {error}. Expected JSON, or a file of it"
+        ) from error
+    return text if isinstance(text, str) else json.dumps(text), read
 
 
 def digest_of(schema: WrittenSchema) -> str:

@@ -11,7 +11,7 @@ import msgspec
 
 from sqe_chain.codecs.json_codec import Json
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.ext.registry.codec import Reader, RegistryCodec, SubjectName
+from sqe_chain.ext.registry.codec import Reader, RegistryCodec, SubjectName, read_schema
 from sqe_chain.ext.registry.frames import Framing
 from sqe_chain.ext.registry.schemas import Kind, WrittenSchema
 from sqe_chain.wings import needing
@@ -140,13 +140,7 @@ def _text_of(schema: str | Path | Mapping[str, Any] | None, python_type: type) -
     if schema is None:
         plain = python_type in (dict, list, object)
         return "" if plain else json.dumps(_DIALECT | msgspec.json.schema(python_type), sort_keys=True)
-    try:
-        text = schema.read_text(encoding="utf-8") if isinstance(schema, Path) else schema
-        read = json.loads(text) if isinstance(text, str) else text
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(
-            f"JsonSchema(schema=...) cannot be read: {error}. Expected JSON, or a file of it"
-        ) from error
+    text, read = read_schema("JsonSchema", schema)
     if not isinstance(read, Mapping):
         raise ConfigurationError('JsonSchema(schema=...) is no schema. Expected {"type": "object", ...}')
-    return text if isinstance(text, str) else json.dumps(text)
+    return text
