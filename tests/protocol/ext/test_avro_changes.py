@@ -30,9 +30,9 @@ from sqe_chain.flow import Change
 from sqe_chain.testing import Rehearsal
 from tests.support.databases import Row, world
 from tests.support.schema_registry import TestRegistry, serving
+from tests.support.spent import TOPIC, Order, Spent, add, customer_of, spent
 from tests.support.suites import points
 
-TOPIC = "shop.public.orders"
 KEY = {"type": "record", "name": "Key", "namespace": TOPIC, "fields": [{"name": "id", "type": "int"}]}
 SOURCE = {"connector": "postgresql", "ts_ms": 5, "snapshot": "false", "sequence": '["70","90"]', "lsn": 90}
 ORDER = [
@@ -85,38 +85,11 @@ class Converter:
         )
 
 
-@dataclass
-class Order:
-    id: int
-    customer: str
-    amount: int
-
-
-@dataclass
-class Spent:
-    amount: int = 0
-
-
-def add(spent: Spent, part: Change[Order]) -> None:
-    assert part.row is not None
-    spent.amount += part.sign * part.row.amount
-
-
-def customer_of(part: Change[Order]) -> str:
-    assert part.row is not None
-    return part.row.customer
-
-
 def sums(codec: Any) -> Flow:
     flow = Flow("sums", state_partitions=2)
     orders = flow.changes_of(TOPIC, Order, key="id", codec=codec)
     orders.deltas().aggregate("spent", key=customer_of, state=Spent, fold=add)
     return flow
-
-
-def spent(service: Rehearsal) -> dict[str, int]:
-    states = service.states("spent").items()
-    return {key.decode(): state.amount for key, state in states if state.amount}
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ Method: a naive database with a connector that is killed; the service dies after
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -15,31 +14,8 @@ from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.flow import Change, Changes
 from sqe_chain.testing import Rehearsal
 from tests.support.databases import Row, record, world
+from tests.support.spent import TOPIC, Order, Spent, add, customer_of, spent
 from tests.support.suites import points
-
-TOPIC = "shop.public.orders"
-
-
-@dataclass
-class Order:
-    id: int
-    customer: str
-    amount: int
-
-
-@dataclass
-class Spent:
-    amount: int = 0
-
-
-def add(spent: Spent, part: Change[Order]) -> None:
-    assert part.row is not None
-    spent.amount += part.sign * part.row.amount
-
-
-def customer_of(part: Change[Order]) -> str:
-    assert part.row is not None
-    return part.row.customer
 
 
 def orders_of(flow: Flow) -> Changes[Order]:
@@ -59,11 +35,6 @@ def feed(service: Rehearsal, topic: list[tuple[bytes, bytes]]) -> None:
         service.feed(TOPIC, value, key=key)
         if b'"op": "d"' in value:
             service.feed(TOPIC, None, key=key)  # the tombstone that follows it, for compaction
-
-
-def spent(service: Rehearsal) -> dict[str, int]:
-    states = service.states("spent").items()
-    return {key.decode(): state.amount for key, state in states if state.amount}
 
 
 @pytest.mark.parametrize("seed", [1, 4])
