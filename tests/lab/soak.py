@@ -12,10 +12,8 @@ Topics keep little, as in production, and the producer waits where services are 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
-import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -32,6 +30,7 @@ from services._proto.fastening_pb2 import Fastening, LineTotal, RobotTotal
 from services.demo.process import members_of_session
 from sqe_chain import wrap
 from sqe_chain.ext.dev import KafkaServer, RedisServer
+from tests.lab.figures import report
 from tests.support.brokers import Admin
 from tests.support.chaos_flows import REFUSED_IN_FIRST
 from tests.support.service_processes import ServiceProcess
@@ -228,15 +227,11 @@ def main(arguments: list[str] | None = None) -> int:
     figures = {
         "tool": "soak",
         "counts": {"reports": soak.fed.reports, "events": soak.fed.events, "minutes": options.minutes},
-        "violations": len(wrong),
         "seed": options.seed,
         "seconds": round(time.perf_counter() - began, 1),
         "memory_mb": {name: [round(one) for one in samples] for name, samples in soak.memory.items()},
     }
-    sys.stdout.write(json.dumps(figures) + os.linesep + "".join(f"{text}{os.linesep}" for text in wrong))
-    if options.json:
-        options.json.write_text(json.dumps(figures) + "\n")
-    return 1 if wrong else 0
+    return report(figures, wrong, options.json)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,7 @@ one works: zombies. At the end a consumer of committed records reads everything.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import random
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -32,6 +29,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.ext.dev import KafkaServer, RedisServer
 from sqe_chain.ext.dev.process import wait_until
+from tests.lab.figures import report
 from tests.support.connect_worker import ConnectWorker
 from tests.support.plain_readers import OUT_PARTITIONS, PARTITIONS, faults_in, inputs_from
 from tests.support.service_processes import ROOT, SUPERSEDED, ServiceProcess
@@ -231,16 +229,12 @@ def main(arguments: list[str] | None = None) -> int:
     figures = {
         "tool": "transactions",
         "counts": {**trial.found, "inputs": trial.fed},
-        "violations": len(wrong),
         "seed": options.seed,
         "seconds": round(time.perf_counter() - began, 1),
         "engine": options.engine,
         "flow": options.flow,
     }
-    sys.stdout.write(json.dumps(figures) + os.linesep + "".join(f"{text}{os.linesep}" for text in wrong[:20]))
-    if options.json:
-        options.json.write_text(json.dumps(figures) + "\n")
-    return 1 if wrong else 0
+    return report(figures, wrong, options.json)
 
 
 if __name__ == "__main__":

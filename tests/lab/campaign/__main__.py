@@ -10,9 +10,6 @@ Servers and services are started here, on free ports. Where this user may not mo
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import sys
 import tempfile
 import time
 from contextlib import closing
@@ -21,6 +18,7 @@ from pathlib import Path
 from tests.lab.campaign.clocks import library
 from tests.lab.campaign.piece import ENGINES, Piece
 from tests.lab.campaign.servers import STORES, running
+from tests.lab.figures import report
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -42,16 +40,12 @@ def main(arguments: list[str] | None = None) -> int:
     figures = {
         "tool": "campaign",
         "counts": dict(piece.found),
-        "violations": len(wrong),
         "seed": options.seed,
         "seconds": round(time.perf_counter() - began, 1),
         "store": options.store,
         "engine": options.engine,
     }
-    sys.stdout.write(json.dumps(figures) + os.linesep + "".join(f"{text}{os.linesep}" for text in wrong))
-    if options.json:
-        options.json.write_text(json.dumps(figures) + "\n")
-    return 1 if wrong else 0
+    return report(figures, wrong, options.json)
 
 
 if __name__ == "__main__":

@@ -219,13 +219,10 @@ class Piece:
         standard = self._lives["standard"]
         standard.pause()
         self._feed()
-        try:
-            disk.fill()
-            standard.resume()
-            self._pause(4.0)
-        finally:
-            standard.resume()
-            disk.free()
+        disk.fill()
+        standard.resume()
+        self._pause(4.0)
+        disk.free()
         server.kill()
         server.start()
 

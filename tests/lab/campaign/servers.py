@@ -51,7 +51,7 @@ class Disk:
 
     def free(self) -> None:
         """Give it back."""
-        self._ballast.unlink(missing_ok=True)
+        self._ballast.unlink()
 
 
 @dataclass(frozen=True, slots=True)
