@@ -24,6 +24,7 @@ from sqe_chain.cli.options import (
 from sqe_chain.operations.comparing import ComparedStage
 from sqe_chain.operations.rebuild import Rebuild
 from sqe_chain.operations.shadow import Shadow, check_may_have_shadow, compare, end_shadow
+from sqe_chain.operations.switching import Switch
 
 app = typer.Typer(
     no_args_is_help=True, help="New code beside a flow: it follows, is compared, and may take its place."
@@ -112,9 +113,7 @@ def switch(
         work = Rebuild(
             prepared.env,
             prepared.engine,
-            shadow=not back,
-            back=back,
-            accept_differences=accept_differences,
+            switch=Switch(back=back, accept_differences=accept_differences),
             stopped=prepared.asked_to_stop,
         )
         plan = work_with_heartbeat(prepared, work)

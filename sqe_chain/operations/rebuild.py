@@ -38,7 +38,7 @@ from sqe_chain.operations.going_back import keep_states
 from sqe_chain.operations.progress import FlowProgress, find_progress, recreated_since
 from sqe_chain.operations.shadow import second_environment
 from sqe_chain.operations.skipped_again import find_skipped
-from sqe_chain.operations.switching import check_equal, left_to_fold, seal_sections
+from sqe_chain.operations.switching import Switch, check_equal, left_to_fold, seal_sections
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Engine, Environment, Refold
 from sqe_chain.plans.events import CLAIM, RECOVER, SEAL
@@ -72,9 +72,7 @@ class Rebuild:
             timestamps. Partitions that are not named, and by default all of them, end where the flow was.
         republish: publish again what comes after `to`.
         resume: continue an interrupted attempt; the code must not have changed since.
-        shadow: continue the flow's shadow. States that differ then are refused, unless that is accepted.
-        back: as `shadow`, with the states of before the last switch, and whatever differs.
-        accept_differences: with `shadow`.
+        switch: fold the rest for states that are there, and put these in the place of the flow's; None: fold all.
         stopped: whether to end before everything is folded.
     """
 
@@ -83,9 +81,7 @@ class Rebuild:
     to: Offsets | int | None = None
     republish: bool = False
     resume: bool = False
-    shadow: bool = False
-    back: bool = False
-    accept_differences: bool = False
+    switch: Switch | None = None
     stopped: Callable[[], bool] = lambda: False
     claimed: Claim | None = None
 
@@ -136,9 +132,9 @@ class Rebuild:
             second = self._second_environment(name, spec)
             self._fold(second, spec)
             plan = self._last_plan(second, spec, infos)
-            if self.replaces:
-                live = check_equal(env, home, plan, name, accept=self.accept_differences or self.back)
-                if not self.back:
+            if (switch := self.switch) is not None:
+                live = check_equal(env, home, plan, name, accept=switch.accept_differences or switch.back)
+                if not switch.back:
                     keep_states(env, mine, live)
                 Attempts(env, mine).close_at(name, plan)  # nobody follows for it from here on
             self._cut_over(home, mine, plan)
@@ -159,11 +155,6 @@ class Rebuild:
         return plan
 
     @property
-    def replaces(self) -> bool:
-        """Whether it folds the rest for states that are there, and puts these in the place of the flow's."""
-        return self.shadow or self.back
-
-    @property
     def _mine(self) -> Claim:
         if self.claimed is None:
             raise AssertionError("run() claims the flow first")
@@ -180,8 +171,8 @@ class Rebuild:
         attempts, spec = Attempts(self.env, self._mine), folded[0]
         current = set(progress.layout.stored_in().values()) if progress.layout else set[str]()
         attempts.close(current)  # otherwise they could be resumed once the flow has left them
-        if self.replaces:
-            return *left_to_fold(self.env, progress, spec, self._mine if self.back else None), home
+        if self.switch is not None:
+            return *left_to_fold(self.env, progress, spec, self._mine if self.switch.back else None), home
         if self.resume:
             return self._to_resume(attempts, current, *folded[1:]), spec, home
         # Without a layout it is not known whether the states there are the flow's own.
@@ -487,16 +478,16 @@ class Rebuild:
             if planned.stop > spec.until.get(tp, 0):
                 raise ConfigurationError(
                     f"{tp[0]}[{tp[1]}]: {second.flow.name} is at {planned.stop}. Expected at most {spec.until.get(tp, 0)}. "
-                    + ("End the shadow, and begin another" if self.replaces else "Start without --resume")
+                    + ("End the shadow, and begin another" if self.switch else "Start without --resume")
                 )
         try:
             while service.batch().worked:
                 if self.stopped():
                     raise ServiceStopped(
                         f"flow {self.env.flow.name!r}: asked to stop before everything was folded. Nothing has changed. "
-                        + ("Repeat this" if self.replaces else "--resume continues from here")
+                        + ("Repeat this" if self.switch else "--resume continues from here")
                     )
-            if self.replaces:
+            if self.switch is not None:
                 seal_sections(service, spec)
         finally:
             service.leave()
@@ -543,7 +534,9 @@ class Rebuild:
     def _clean_up(self, attempts: Attempts, before: FlowProgress, name: str, plan: Plan) -> None:
         """Close the attempt that has become the flow's states, and delete what is no longer needed."""
         attempts.close({name})
-        kept = before.layout if self.shadow else None  # for the way back: `operations/going_back.py`
+        kept = (
+            before.layout if self.switch and not self.switch.back else None
+        )  # for the way back: `operations/going_back.py`
         needed = {name, *plan.layout.stored_in().values()}
         if kept is not None:
             needed |= {kept_name(self.env.flow), *kept.stored_in().values()}

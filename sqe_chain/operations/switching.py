@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sqe_chain.errors import ConfigurationError, StoreInconsistent
@@ -27,6 +27,19 @@ from sqe_chain.task.states import Claim
 
 _GIVEN: Final = frozenset(section.name for section in (Rebuilding, Closes, Parking, Lanes, Begun, Revisions))
 """Sections that an attempt has from its beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Which states take the place of the flow's.
+
+    Attributes:
+        back: those of before the last switch, whatever differs; False: those of its shadow.
+        accept_differences: those of the shadow also if they differ.
+    """
+
+    back: bool = False
+    accept_differences: bool = False
 
 
 def left_to_fold(

@@ -26,6 +26,7 @@ from sqe_chain.operations.comparing import ComparedStage
 from sqe_chain.operations.moving import export_states, import_states
 from sqe_chain.operations.rebuild import Rebuild
 from sqe_chain.operations.shadow import Shadow, compare, end_shadow
+from sqe_chain.operations.switching import Switch
 from sqe_chain.plans.environment import Environment, Ports
 from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Headers, Log, StateStore, TopicPartition
@@ -366,7 +367,7 @@ class Rehearsal(Arming, Results):
         self.service = None
         env = self._with_code(flow)
         Rebuild(
-            env, partial(self._engine, env.ports), shadow=True, accept_differences=accept_differences
+            env, partial(self._engine, env.ports), switch=Switch(accept_differences=accept_differences)
         ).run()
         self.flow = flow.compile()
 
@@ -378,7 +379,7 @@ class Rehearsal(Arming, Results):
         """
         self.service = None
         env = self._with_code(flow)
-        Rebuild(env, partial(self._engine, env.ports), back=True).run()
+        Rebuild(env, partial(self._engine, env.ports), switch=Switch(back=True)).run()
         self.flow = flow.compile()
 
     def end_shadow(self, flow: Flow | CompiledFlow) -> None:
