@@ -32,7 +32,7 @@ from sqe_chain.plans.plan import Plan, PlannedRange
 from sqe_chain.plans.planning import plan_after
 from sqe_chain.plans.stored_plans import check_sections, plan_of_a_run
 from sqe_chain.ports import Header, Message, Range, TopicInfo, TopicPartition
-from sqe_chain.protocol.claim import check_claim, claim, release, stamp
+from sqe_chain.protocol.claim import beat, check_claim, claim, release, stamp
 from sqe_chain.protocol.finish import PlanLog
 from sqe_chain.task.exclusion import record_crc
 from sqe_chain.task.states import Claim
@@ -131,9 +131,8 @@ class Failover:
     _mine: Claim | None = None
 
     def beat(self) -> bool:
-        """Show that the claim is alive; returns False if a newer run owns the flow. Does not wait for a store that is away."""
-        mine = self._mine
-        return mine is None or self.env.ports.home.beat(self.env.flow.name, mine.epoch, mine.run_id)
+        """Move the heartbeat on. False: a newer run owns the flow. Does not wait for a store that is away."""
+        return beat(self.env, self._mine)
 
     def run(self) -> FailedOver:
         """Look first, then claim, look again, and seal the plan. The service starts in the other cluster then.
