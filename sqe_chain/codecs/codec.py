@@ -82,6 +82,7 @@ class Codec(ABC, Generic[Value]):
         reads_back: whether each value that it has decoded is encoded and decoded to the same. Then a value that has one owner
             need not pass the codec again.
         reads_default: whether what it decodes is certainly what the default codec of the type would read of it. Then stages take it as it is.
+        has_reader_schema: whether all that it decodes has to fit one schema of its own. Then it reads values or keys, not both.
         is_exact: whether a value that it has encoded is certainly read back: then an output need not try. None: nobody knows.
         settle: makes of a state what decoding makes of it, after each fold: ints in fields of floats become floats. None: there is
             nothing to do.
@@ -96,6 +97,7 @@ class Codec(ABC, Generic[Value]):
 
     reads_back: bool = False
     reads_default: bool = False
+    has_reader_schema: bool = False
     is_exact: Callable[[Value], bool] | None = None
     settle: Callable[[Value], None] | None = None
 

@@ -224,10 +224,12 @@ class Flow(Topology):
         check_topic(topic, where)
         names = self._topics(topic, where)
         what = f"the table of topic {topic!r}"
-        if codec is not None and (codec.python_type is not dict or codec.wants_headers):
+        if codec is not None and (
+            codec.python_type is not dict or codec.wants_headers or codec.has_reader_schema
+        ):
             raise FlowError(
-                f"{where}: {what} cannot be read by {codec!r}. Expected a codec of dict that reads payloads without headers. Give "
-                "codec=Avro(dict), and the type of the rows before it"
+                f"{where}: {what} cannot be read by {codec!r}. Expected a codec of dict that reads payloads without headers, and without a "
+                "schema= of its own, since keys have another one. Give codec=Avro(dict), and the type of the rows before it"
             )
         rows, _ = _payload(what, f"{what} needs the type of its rows", row, None, where)
         if rows is None or rows.name != "json" or not (row is dict or rows.fields()):

@@ -83,7 +83,7 @@ class Avro(RegistryCodec[Value]):
             )
         text = _text_of(schema, python_type, namespace)
         self.take_schema(schema, text)
-        self._given = schema is not None
+        self.has_reader_schema = schema is not None
         # Its library writes numbers beyond 32 bits into an int, which other languages do not read.
         self._has_ints = '"int"' in text or bool(self.references)
         self._parsed: Any = None
@@ -101,7 +101,7 @@ class Avro(RegistryCodec[Value]):
         return _full_name(json.loads(self._schema.text))
 
     def reader_of(self, schema: WrittenSchema) -> Reader:
-        writer, reader = self._parse(schema), self._written() if self._given else None
+        writer, reader = self._parse(schema), self._written() if self.has_reader_schema else None
         read, python_type = self._fastavro.schemaless_reader, self.python_type
         if reader is None and python_type is not dict and not schema.references:
             flat = flat_reader(json.loads(schema.text), python_type)

@@ -228,7 +228,14 @@ def test_a_record_without_key_is_refused_by_name(registry: TestRegistry) -> None
 
 
 @pytest.mark.parametrize(
-    "codec", [Avro(Order), Avro(dict, framing="header"), JsonSchema(Order), ProtobufSchema(StringValue)]
+    "codec",
+    [
+        Avro(Order),
+        Avro(dict, framing="header"),
+        Avro(dict, schema=KEY),
+        JsonSchema(Order),
+        ProtobufSchema(StringValue),
+    ],
 )
 def test_codecs_that_cannot_read_events_are_refused_where_they_are_declared(codec: Any) -> None:
     with pytest.raises(FlowError, match=r"Give codec=Avro\(dict\)"):
