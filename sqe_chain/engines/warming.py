@@ -6,8 +6,9 @@ Nothing is published, committed, written or claimed, and no function of the user
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from google.protobuf.wrappers_pb2 import Int64Value
 
@@ -15,6 +16,7 @@ from sqe_chain.adapters import open_store
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.envelope.message import wrap
+from sqe_chain.errors import Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
@@ -25,6 +27,9 @@ from sqe_chain.task.states import Claim, Transition
 
 READERS = 8
 """Consumers that are opened at most: as many as read a small batch at the same time."""
+
+_READS_WITHIN_S = 15.0
+"""How long a start waits for its preparation; a client's own limit is shorter, so this one shows that a driver hangs."""
 
 _RECORDS = 2_000
 _KEYS = 50
@@ -71,14 +76,41 @@ def _read_last_records(flow: CompiledFlow, log: Log) -> None:
         start = max(bounds[topic, number].begin, end - 1)
         ranges.append(Range(topic, infos[topic].topic_id, number, start, end))
 
-    def read(wanted: Range) -> None:
-        for _ in log.read(wanted):
-            pass
+    deadline = time.monotonic() + _READS_WITHIN_S
+    # Not a pool: that would wait for a consumer that gets nothing, here and when the process ends.
+    fetches = [_Fetch(log, wanted) for wanted in ranges]
+    for fetch in fetches:
+        fetch.join(max(0.0, deadline - time.monotonic()))
+    for fetch in fetches:
+        if fetch.failed is not None:
+            raise fetch.failed
+    silent = [fetch.wanted for fetch in fetches if fetch.is_alive()]
+    if silent:
+        named = ", ".join(f"{wanted.topic}[{wanted.partition}]" for wanted in silent)
+        raise Unavailable(f"Preparing to read {named}: nothing came within {_READS_WITHIN_S:g} s.")
 
-    if ranges:
-        with ThreadPoolExecutor(len(ranges)) as pool:
-            for _ in pool.map(read, ranges):
+
+class _Fetch(threading.Thread):
+    """Reads a range, beside its caller.
+
+    Attributes:
+        wanted: the range.
+        failed: why it could not be read; None: it could, or is being read.
+    """
+
+    def __init__(self, log: Log, wanted: Range) -> None:
+        super().__init__(name=f"sqe-chain {_NAME} {wanted.topic}[{wanted.partition}]", daemon=True)
+        self.wanted, self._log = wanted, log
+        self.failed: Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        """Read it, and drop what comes."""
+        try:
+            for _ in self._log.read(self.wanted):
                 pass
+        except Exception as error:  # noqa: BLE001 - the caller raises it
+            self.failed = error
 
 
 def run_made_up_records() -> None:

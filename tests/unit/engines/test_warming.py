@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 from uuid import uuid4
 
@@ -10,8 +11,9 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.adapters import open_store
 from sqe_chain.adapters.memory import MemoryLog
+from sqe_chain.engines import warming
 from sqe_chain.engines.inprocess import InProcessEngine
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Range, StateStore
 from sqe_chain.testing.faults import FaultScript, PortCall
@@ -71,3 +73,23 @@ def test_a_warm_up_of_what_is_not_there_fails_by_name() -> None:
     engine = InProcessEngine(flow().compile(), log, lambda _: open_store(f"memory://{uuid4().hex}"))
     with pytest.raises(ConfigurationError, match="totals"):
         engine.warm_up()
+
+
+def test_a_read_that_never_ends_holds_up_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a restart of its broker, a new consumer may get nothing, and no error either."""
+    monkeypatch.setattr(warming, "_READS_WITHIN_S", 0.05)
+    log, script, released = made_log(), FaultScript(), threading.Event()
+
+    def hang(call: PortCall, _: object) -> None:
+        if call.name == "read" and call.args[0].partition == 1 and call.args[0].topic == "words":
+            released.wait(60)
+
+    script.watch = hang
+    engine = InProcessEngine(
+        flow().compile(), faulty_log(log, script), lambda _: open_store(f"memory://{uuid4().hex}")
+    )
+    try:
+        with pytest.raises(Unavailable, match=r"words\[1\]: nothing came within"):
+            engine.warm_up()
+    finally:
+        released.set()
