@@ -70,7 +70,7 @@ class SharedOutputs:
     def begin(self) -> None:
         """Begin an attempt: late tasks of an earlier one cannot reach its file."""
         self.release()
-        if self._wanted:
+        if self._wanted and hasattr(os, "memfd_create"):  # Linux
             name = f"sqe-chain-{uuid4().hex}"
             self._file = os.memfd_create(name)
             self.file = SharedFile(f"/proc/{os.getpid()}/fd/{self._file}", f"/memfd:{name} (deleted)")

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -122,7 +123,7 @@ class Team:
 
     def _start(self) -> None:
         with ExitStack() as opened:
-            outboxes = [os.memfd_create(f"outbox-{number}") for number in range(self.size)]
+            outboxes = [_open_outbox(f"outbox-{number}") for number in range(self.size)]
             for outbox in outboxes:
                 opened.callback(os.close, outbox)
             self._members = [self._begin(number, outboxes) for number in range(self.size)]
@@ -200,3 +201,11 @@ class Team:
             f"{text}; {self._losses} times in one batch a worker was lost. Nothing is lost with them: start the service again, "
             "it continues where this run ended; with smaller batches (--max-records, --max-bytes) if memory was short"
         )
+
+
+def _open_outbox(name: str) -> int:
+    """A file without a path, gone with its last user: in memory, or on disk where the system has no such files (macOS)."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

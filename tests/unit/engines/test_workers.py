@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.adapters.memory.store import MemoryStore
+from sqe_chain.engines.shared_outputs import SharedOutputs
 from sqe_chain.engines.units import UnitPacker, merged
 from sqe_chain.engines.workers import Team, WorkersEngine
 from sqe_chain.engines.workers.tasks import Done, Outboxes, Parcel, Tasks
@@ -217,6 +218,18 @@ def test_units_in_outboxes_come_in_order(found: list[set[Any]]) -> None:
     finally:
         for file in files:
             os.close(file)
+
+
+def test_a_system_without_files_in_memory_runs_workers_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As macOS is."""
+    monkeypatch.delattr(os, "memfd_create")
+    team, shared = Team(2, "workers of a test"), SharedOutputs(wanted=True)
+    try:
+        assert team.call([commands.pid, commands.pid]) == team.pids()
+    finally:
+        team.close()
+    shared.begin()
+    assert shared.file is None, "then outputs go through the pipe"
 
 
 # --- who does what -------------------------------------------------------------------------------
