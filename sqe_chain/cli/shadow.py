@@ -72,8 +72,8 @@ def _show(compared: Sequence[ComparedStage]) -> None:
     print_table(
         ("stage", "equal", "different", "missing", "added", "state partitions not compared"),
         [
-            (result.stage, "new", "", "", "", "")
-            if result.new
+            (result.stage, "new" if result.new else "not in the new code", "", "", "", "")
+            if result.new or result.gone
             else (result.stage, result.equal, result.different, result.missing, result.added, result.moved)
             for result in compared
         ],

@@ -16,24 +16,26 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
+from itertools import count, product
 
 from sqe_chain.errors import StoreInconsistent, Superseded
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.operations.cells import delete_rows
+from sqe_chain.operations.cells import Cell, delete_rows
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.layout import Layout
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.stored_plans import read_plan
-from sqe_chain.ports import Header, Home, StateStore
+from sqe_chain.ports import Header, Home, StateStore, Views
 from sqe_chain.protocol.claim import check_claim
 from sqe_chain.task.states import Claim, no_views
 
 LOOK_BACK = 50
 """The number of epochs whose names are looked up, the newest first."""
 _CELLS = 64
+Place = tuple[StateStore, Views | None]
+"""A store that may hold states of a stage, and the views that are deleted with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +106,27 @@ class Attempts:
         """
         attempt = self.find(name)
         if attempt is None or not attempt.open or attempt.plan.plan_id != plan.plan_id:
-            raise Superseded(f"{name}: it was ended, or another process works there. Nothing was changed")
+            raise Superseded(
+                f"{name}: it was ended, or another process works there. This one changes nothing more"
+            )
         self.close_attempt(attempt, self.mine.run_id)
 
-    def delete(self, attempt: Attempt) -> None:
-        """Close an attempt, delete its states, and forget it."""
+    def delete(self, attempt: Attempt, but: Collection[str] = ()) -> None:
+        """Close an attempt, delete its states, and forget it.
+
+        Args:
+            attempt: as it was read.
+            but: names of flows under which nothing is deleted.
+        """
         if attempt.open:
             attempt = self.close_attempt(attempt)
         home, plan = attempt.home, attempt.plan
         # The flow itself may have written there later, with epochs of its own.
         epoch = max(home.epoch, self.mine.epoch)
         tombstone = Header(epoch, self.mine.run_id, plan.number, plan.plan_id)
-        for stage in self.env.flow.stages:
-            if stage.name in plan.layout.stages:
-                self.clear(stage, attempt.name, cells_of(plan.layout, stage), tombstone)
+        for name in plan.layout.stages:
+            self.clear(name, attempt.name, cells_of(plan.layout, name), tombstone)
+        self.clear_undeclared(attempt, but)
         gone = replace(home, run_id="", number=-1, plan_id="")
         self._set_home(attempt.name, home, gone, None, plan.number + 1)
 
@@ -141,14 +150,48 @@ class Attempts:
                     # Repeated as one: a scan is many calls.
                     look = partial(_has_rows, store, name, stage, cell)
                     if self.env.retry.call("look for old states", look):
-                        self.clear(stage, name, range(cell, cell + 1), tombstone)
+                        self.clear(stage.name, name, range(cell, cell + 1), tombstone)
                 first += _CELLS
 
-    def clear(self, stage: StageNode, flow: str, cells: range, tombstone: Header) -> None:
+    def clear_layout(self, layout: Layout, tombstone: Header, but: Collection[str] = ()) -> None:
+        """Delete the states of all stages of a layout, also of those that are no longer declared.
+
+        Args:
+            layout: names the stages, and where they are stored.
+            tombstone: the header that cleared cells get.
+            but: names of flows under which nothing is deleted.
+        """
+        for name, stored in layout.stages.items():
+            if stored.flow not in but:
+                self.clear(name, stored.flow, cells_of(layout, name), tombstone)
+
+    def clear_undeclared(self, attempt: Attempt, but: Collection[str]) -> None:
+        """Delete states of before a switch, of stages that the code no longer has: no other record will name them.
+
+        Args:
+            attempt: the record of these states; another one has none.
+            but: names of flows under which nothing is deleted.
+        """
+        # By such a header nobody takes them for whole who goes back.
+        tombstone = Header(self.mine.epoch, self.mine.run_id, attempt.plan.number + 1, self.mine.run_id)
+        declared = {stage.name for stage in self.env.flow.stages}
+        for name, stored in attempt.plan.layout.stages.items():
+            if name not in declared and stored.flow not in {attempt.name, *but}:
+                self.clear(name, stored.flow, cells_of(attempt.plan.layout, name), tombstone)
+
+    def clear(self, stage: str, flow: str, cells: range, tombstone: Header) -> None:
         """Delete states of a stage, stored under a flow's name, that are no longer needed. First each cell gets the tombstone as its header."""
-        for cell in cells:
+        for place, cell in product(self._places(stage), cells):
             # Repeated as one: it scans, and begins with the header that it finds.
-            self.env.retry.call("delete old states", partial(self._clear_cell, stage, flow, cell, tombstone))
+            clear = partial(self._clear_cell, place, (flow, stage, cell), tombstone)
+            self.env.retry.call("delete old states", clear)
+
+    def _places(self, name: str) -> list[Place]:
+        """Where states of a stage may be. No plan names the store of one that is no longer declared, so any store may have them."""
+        ports, declared = self.env.ports, [stage for stage in self.env.flow.stages if stage.name == name]
+        if declared:
+            return [(ports.store(stage), no_views(stage)) for stage in declared]
+        return [(store, Views("hash", {})) for store in ports.stores.values()]
 
     # ------------------------------------------------------------------ small parts
 
@@ -183,12 +226,12 @@ class Attempts:
     def _set_home(self, name: str, before: Home, after: Home, plan: bytes | None, drop_below: int) -> None:
         stored = self.env.home.set_home(name, before, after, plan, drop_below)
         if stored != after:
-            raise Superseded(f"{name}: another run works there: {stored}. Nothing was changed")
+            raise Superseded(f"{name}: another run works there: {stored}. This one changes nothing more")
 
-    def _clear_cell(self, stage: StageNode, flow: str, number: int, tombstone: Header) -> None:
+    def _clear_cell(self, place: Place, cell: Cell, tombstone: Header) -> None:
         """Give a cell the tombstone, and delete all of its rows."""
-        store, cell = self.env.ports.store(stage), (flow, stage.name, number)
-        header = store.headers(flow, stage.name, [number])[0]
+        (store, views), (flow, stage, number) = place, cell
+        header = store.headers(flow, stage, [number])[0]
         # Not bounded: each further round means that an older run has stamped the header, or written there, in between.
         while header is not None:
             # Else the header may be that of a newer run, whose epoch this one must not take.
@@ -202,14 +245,14 @@ class Attempts:
             )
             stored = after if header == after else store.write(*cell, header, after, ())
             if stored == after:
-                stored = delete_rows(store, cell, after, no_views(stage))
+                stored = delete_rows(store, cell, after, views)
                 if stored == after:
                     return
             elif stored not in {None, header} and stored.epoch <= after.epoch:
                 header = stored
                 continue
             raise StoreInconsistent(
-                f"{flow}/{stage.name}/{number}: is at {stored}. Expected {after}: no other run works there. The flow "
+                f"{flow}/{stage}/{number}: is at {stored}. Expected {after}: no other run works there. The flow "
                 "itself is intact. Start this command again"
             )
 
@@ -256,6 +299,6 @@ def name_of(flow: CompiledFlow, epoch: int) -> str:
     return f"{flow.name}.again-{epoch}"
 
 
-def cells_of(layout: Layout, stage: StageNode) -> range:
+def cells_of(layout: Layout, stage: str) -> range:
     """The cells of a stage under a layout."""
-    return range(layout.state_partitions * layout.stages[stage.name].buckets)
+    return range(layout.state_partitions * layout.stages[stage].buckets)

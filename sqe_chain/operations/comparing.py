@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from sqe_chain.features.event_times import EventTime
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import readable_key
 from sqe_chain.operations.attempts import cells_of
 from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.layout import Layout
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.stored_plans import read_plan
 from sqe_chain.ports import Header, StateStore
@@ -34,6 +36,7 @@ class ComparedStage:
         examples: some of these keys, as text, with the state in the flow and that of the new code; None: there is none.
         moved: state partitions that could not be compared, because the flow, or the run beside it, went on meanwhile.
         new: the flow has no such stage, so there is nothing to compare.
+        gone: the new code has no such stage: nobody folds its states on.
     """
 
     stage: str
@@ -44,11 +47,12 @@ class ComparedStage:
     examples: tuple[tuple[str, object | None, object | None], ...] = ()
     moved: int = 0
     new: bool = False
+    gone: bool = False
 
     @property
     def same(self) -> bool:
         """Whether all was compared, and nothing differs. A new stage changes nothing that is there."""
-        return not (self.different or self.missing or self.added or self.moved)
+        return not (self.different or self.missing or self.added or self.moved or self.gone)
 
     def with_rows(self, stage: StageNode, before: Rows, after: Rows) -> ComparedStage:
         """The same, with the keys of a state partition, or of all of them."""
@@ -97,13 +101,17 @@ class Generations:
         Raises:
             Unavailable: asked to stop while waiting for a store.
         """
-        return [self._compare(stage) for stage in self.env.flow.stages]
+        declared = {stage.name for stage in self.env.flow.stages}
+        gone = [name for name in self.before.layout.stages if name not in declared]
+        return [self._compare(stage) for stage in self.env.flow.stages] + [
+            ComparedStage(name, gone=True) for name in gone
+        ]
 
     def _compare(self, stage: StageNode) -> ComparedStage:
         result, before = ComparedStage(stage.name), self.before.layout
         if stage.name not in before.stages:
             return replace(result, new=True)
-        old, new = cells_of(before, stage), cells_of(self.after.layout, stage)
+        old, new = cells_of(before, stage.name), cells_of(self.after.layout, stage.name)
         # With as many state partitions a key is in the same one of both; else all are compared as one.
         pairs = [((cell,), (cell,)) for cell in old] if old == new else [(tuple(old), tuple(new))]
         for cells in pairs:
@@ -194,6 +202,9 @@ def differences(compared: list[ComparedStage]) -> Iterator[str]:
     for result in compared:
         if result.new or result.same:
             continue
+        if result.gone:
+            yield f"stage {result.stage!r} is not in the new code: nobody folds its states on"
+            continue
         parts = {
             "different": result.different, "missing in the new code": result.missing, "only in the new code": result.added,
         }  # fmt: skip
@@ -202,3 +213,19 @@ def differences(compared: list[ComparedStage]) -> Iterator[str]:
             counted.append(f"{result.moved} state partitions not compared, because they went on meanwhile")
         key = f"; the first key is {result.examples[0][0]}" if result.examples else ""
         yield f"stage {result.stage!r}: {result.equal} keys equal, {', '.join(counted)}{key}"
+
+
+def gone_outputs(flow: CompiledFlow, before: Layout) -> list[str]:
+    """The outputs that the new code no longer has, in words; a renamed one is among them.
+
+    Args:
+        flow: as the new code declares it.
+        before: the layout of the flow's last plan.
+    """
+    # Not by `Layout.outputs`: names are permanent there, also those that were left long ago.
+    names = [path.removeprefix("output/") for path in before.ways if path.startswith("output/")]
+    return [
+        f"output {name!r} is not in the new code: readers of {before.outputs[name][0]!r} get nothing more of it"
+        for name in names
+        if f"output/{name}" not in flow.paths
+    ]

@@ -156,7 +156,9 @@ def is_calm(env: Environment, live: Plan) -> bool:
     headers: list[Header | None] = []
     for stage in env.flow.stages:
         if stage.name in stored:
-            headers += env.store(stage).headers(stored[stage.name], stage.name, cells_of(live.layout, stage))
+            headers += env.store(stage).headers(
+                stored[stage.name], stage.name, cells_of(live.layout, stage.name)
+            )
     return all(header is not None and header.plan_id == live.plan_id for header in headers)
 
 

@@ -41,6 +41,9 @@ def keep_states(env: Environment, mine: Claim, live: Plan) -> None:
         Superseded: a newer run has claimed the flow.
     """
     name = kept_name(env.flow)
+    attempts = Attempts(env, mine)
+    if (older := attempts.find(name)) is not None:
+        attempts.clear_undeclared(older, live.layout.stored_in().values())
     known, _ = env.home.home(name)
     check_claim(env, mine)  # after the record was read: a newer run may have noted something else
     epoch = max(mine.epoch, known.epoch + 1 if known else 0)
@@ -84,7 +87,7 @@ def end_way_back(env: Environment, live: Plan) -> str | None:
         return None
     if kept.home.run_id and not kept.open:  # closed, and about to become the flow's
         raise Superseded(
-            f"flow {env.flow.name!r} goes back to these states just now, or was killed on the way. Nothing was changed. Wait, or repeat "
+            f"flow {env.flow.name!r} goes back to these states just now, or was killed on the way. Expected it to have ended. Wait, or repeat "
             "sqe-chain shadow switch --back"
         )
     own = Claim(kept.home.epoch + 1, env.new_run_id())
@@ -95,10 +98,7 @@ def end_way_back(env: Environment, live: Plan) -> str | None:
         raise _superseded(kept.name, stored)
     attempts = Attempts(replace(env, flow=env.flow.renamed(kept.name)), own)
     tombstone = Header(own.epoch, own.run_id, kept.plan.number + 1, own.run_id)
-    for stage in env.flow.stages:
-        place = kept.plan.layout.stages.get(stage.name)
-        if place is not None:
-            attempts.clear(stage, place.flow, cells_of(kept.plan.layout, stage), tombstone)
+    attempts.clear_layout(kept.plan.layout, tombstone)
     return kept.name
 
 
@@ -190,7 +190,7 @@ def _headers(env: Environment, plan: Plan) -> Iterator[tuple[StageNode, int, Hea
     for stage in env.flow.stages:
         stored = plan.layout.stages.get(stage.name)
         if stored is not None:
-            cells = cells_of(plan.layout, stage)
+            cells = cells_of(plan.layout, stage.name)
             headers = env.store(stage).headers(stored.flow, stage.name, cells)
             yield from ((stage, cell, header) for cell, header in zip(cells, headers, strict=True))
 
@@ -202,4 +202,4 @@ def _set_home(env: Environment, name: str, before: Home | None, after: Home, pla
 
 
 def _superseded(name: str, stored: Home | None) -> Superseded:
-    return Superseded(f"{name}: another run works there: {stored}. Nothing was changed")
+    return Superseded(f"{name}: another run works there: {stored}. This one changes nothing more")

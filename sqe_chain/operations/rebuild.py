@@ -33,7 +33,7 @@ from sqe_chain.features.locations import locations_of, repair_locations, write_l
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.features.sinks import check_no_sinks
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.operations.attempts import Attempts, cells_of, is_free, kept_name, name_of
+from sqe_chain.operations.attempts import Attempts, is_free, kept_name, name_of
 from sqe_chain.operations.going_back import keep_states
 from sqe_chain.operations.progress import FlowProgress, find_progress, recreated_since
 from sqe_chain.operations.shadow import second_environment
@@ -450,7 +450,7 @@ class Rebuild:
         """Delete all attempts but those in which the flow keeps states. Returns their names."""
         obsolete = [attempt for attempt in attempts.with_shadows() if attempt.name not in but]
         for attempt in obsolete:
-            attempts.delete(attempt)
+            attempts.delete(attempt, but)
         return {attempt.name for attempt in obsolete}
 
     def _with_free_name(self, home: Home) -> Home:
@@ -528,7 +528,7 @@ class Rebuild:
         stored = env.home.set_home(name, before, after, data, drop_below)
         if stored != after:
             raise Superseded(
-                f"flow {name!r}: run {stored.run_id if stored else '(none)'} has claimed it. Nothing was changed"
+                f"flow {name!r}: run {stored.run_id if stored else '(none)'} has claimed it. This one changes nothing more"
             )
 
     def _clean_up(self, attempts: Attempts, before: FlowProgress, name: str, plan: Plan) -> None:
@@ -543,10 +543,7 @@ class Rebuild:
         deleted = self._delete(attempts, needed)
         tombstone = Header(attempts.mine.epoch, attempts.mine.run_id, plan.number, plan.plan_id)
         if before.layout is not None and kept is None:
-            for stage in self.env.flow.stages:
-                stored = before.layout.stages.get(stage.name)
-                if stored is not None and stored.flow not in deleted:
-                    attempts.clear(stage, stored.flow, cells_of(before.layout, stage), tombstone)
+            attempts.clear_layout(before.layout, tombstone, but=deleted)
         attempts.delete_leftovers(plan.layout, kept, tombstone)
 
 

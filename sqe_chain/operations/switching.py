@@ -10,7 +10,7 @@ from sqe_chain.features.closing import Closes
 from sqe_chain.features.lanes import Lanes
 from sqe_chain.features.parking import Parking
 from sqe_chain.features.rebuilding import Rebuilding
-from sqe_chain.operations.comparing import Generations, differences
+from sqe_chain.operations.comparing import Generations, differences, gone_outputs
 from sqe_chain.operations.going_back import begin_back
 from sqe_chain.operations.progress import FlowProgress
 from sqe_chain.operations.shadow import check_follows, check_may_follow, check_may_have_shadow, must_find
@@ -105,11 +105,14 @@ def check_equal(env: Environment, home: Home, shadow: Plan, name: str, *, accept
     live = read_plan(env.home, env.flow.name, home.number)
     if live is None:
         raise StoreInconsistent(f"the metadata store has no plan {home.number} of flow {env.flow.name!r}")
-    texts = [*differences(Generations(env, live, shadow, name).compare())]
+    texts = [
+        *differences(Generations(env, live, shadow, name).compare()),
+        *gone_outputs(env.flow, live.layout),
+    ]
     if texts and not accept:
         raise ConfigurationError(
-            f"flow {env.flow.name!r}: the shadow's states differ. {'. '.join(texts)}. Expected equal ones, since readers have what was "
-            "published of the states of before. See sqe-chain shadow report; to switch nevertheless, add --accept-differences"
+            f"flow {env.flow.name!r}: its shadow is not equal. {'. '.join(texts)}. Expected equal states and the same outputs, since readers "
+            "have what was published of the states of before. See sqe-chain shadow report; to switch nevertheless, add --accept-differences"
         )
     env.say(f"accepted: {line}" for line in texts)
     return live

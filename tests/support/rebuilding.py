@@ -68,6 +68,12 @@ class Pipeline:
             for payload in payloads_of(StringValue, envelope)
         )
 
+    def stored_stages(self) -> set[tuple[str, str]]:
+        """The stages with states in the store, by the names under which it has them."""
+        return {
+            (name, stage) for (name, stage, _), part in self.store.copy_all().parts.items() if part.states
+        }
+
     def check(self) -> None:
         """States are exact, each word was published once."""
         letters: dict[str, list[str]] = {}

@@ -21,8 +21,10 @@ def insert_word(words: StringValue, value: StringValue) -> list[StringValue]:
     return [value]
 
 
-def flow_of(state_partitions: int = 2, fold: Fold = append_word, more: str = "") -> Flow:
-    """The flow; `more` is the name of a further stage."""
+def flow_of(
+    state_partitions: int = 2, fold: Fold = append_word, more: str = "", *, published: bool = False
+) -> Flow:
+    """The flow; `more` is the name of a further stage, which may be `published`."""
     flow = Flow("notes", state_partitions=state_partitions)
     words = flow.source("words", StringValue)
     first = words.aggregate("letters", key=first_letter, state=StringValue, fold=fold)
@@ -30,7 +32,9 @@ def flow_of(state_partitions: int = 2, fold: Fold = append_word, more: str = "")
     second = first.aggregate("all", key=same_key, state=StringValue, fold=insert_word)
     second.changes().to("totals", partitions=1)
     if more:
-        words.aggregate(more, key=first_letter, state=StringValue, fold=append_word)
+        further = words.aggregate(more, key=first_letter, state=StringValue, fold=append_word)
+        if published:
+            further.to(f"{more}s", partitions=1)
     return flow
 
 

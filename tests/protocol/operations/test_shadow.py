@@ -116,6 +116,50 @@ def test_a_new_stage_is_there_after_the_switch_with_all_inputs() -> None:
     assert stored_words(pipeline.found, "more") == stored_words(pipeline.found)
 
 
+@pytest.mark.parametrize("then", ["end", "rebuild", "back", "switch"])
+def test_a_stage_and_its_output_that_the_new_code_has_not_need_a_flag_and_stay_as_long_as_there_is_a_way_back(
+    then: str,
+) -> None:
+    before, flow = flow_of(more="more", published=True), flow_of()
+    pipeline = running(before)
+    follow(pipeline, flow)
+    assert [(result.stage, result.same) for result in pipeline.found.compared(flow) if result.gone] == [
+        ("more", False)
+    ]
+    refused = "stage 'more' is not in the new code.*output 'mores' is not in the new code: readers of 'mores'"
+    with pytest.raises(ConfigurationError, match=refused):
+        pipeline.found.switch(flow)
+    pipeline.found.switch(flow, accept_differences=True)
+    pipeline = pipeline.same(flow)
+    pipeline.feed(AFTER[:1])
+    assert ("notes", "more") in pipeline.stored_stages()
+    if then == "back":
+        pipeline.found.switch_back(before)
+        pipeline = pipeline.same(before)
+        assert stored_words(pipeline.found, "more") == stored_words(pipeline.found)
+    elif then == "end":
+        pipeline.found.end_shadow(flow)
+    elif then == "rebuild":
+        pipeline.found.rebuild()
+    else:
+        follow(pipeline, flow)
+        pipeline.found.switch(flow)
+        pipeline.found.end_shadow(flow)
+    assert (("notes", "more") in pipeline.stored_stages()) == (then == "back")
+    pipeline.feed(AFTER[1:])
+    pipeline.check()
+
+
+def test_a_rebuild_deletes_the_states_of_a_stage_that_the_code_has_no_more() -> None:
+    pipeline = running(flow_of(more="more"))
+    pipeline.found.service = None
+    pipeline = pipeline.same(flow_of())
+    pipeline.found.rebuild()
+    assert "more" not in {stage for _, stage in pipeline.stored_stages()}
+    pipeline.feed(AFTER)
+    pipeline.check()
+
+
 def test_a_shadow_that_is_ended_leaves_nothing_and_its_follower_changes_nothing() -> None:
     pipeline = running()
     follower = pipeline.found.shadow(flow_of())
