@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -18,13 +16,16 @@ from rich.console import Console
 from benchmarks.choosing import chosen, installed
 from benchmarks.machine import facts as machine_facts
 from benchmarks.peers.installing import NEWEST_KAFKA
-from benchmarks.storm.facts import Facts
-from benchmarks.storm.faults import draw
-from benchmarks.storm.oracle import Verdict
-from benchmarks.storm.results import Results, write_between
-from benchmarks.storm.running import Outcome, Storm, Stuck
-from benchmarks.storm.systems import ROOT, SYSTEMS, System
+from benchmarks.storm.facts import PER_ROBOT, Facts
+from benchmarks.storm.ledger import Entry, append, commit, read
+from benchmarks.storm.outcome import Outcome
+from benchmarks.storm.results import Results, report, write_between
+from benchmarks.storm.running import Storm
+from benchmarks.storm.systems import ROOT, SYSTEMS, Stuck, System
 from sqe_chain.ext.dev import KafkaServer, PostgresServer, RedisServer
+
+Run = Callable[[System, int], Outcome]
+"""Runs the storm of a seed over a system."""
 
 OUT = Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 150)
 
@@ -36,6 +37,10 @@ def main(
     systems: Annotated[
         str, typer.Option(help=f"Some of {','.join(system.name for system in SYSTEMS)}. Default: all.")
     ] = "",
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="Add each result to this file, and skip what it has of the same commit already."),
+    ] = None,
     page: Annotated[
         Path | None,
         typer.Option(exists=True, help="Write the result into this page, and images/storm.svg beside it."),
@@ -43,88 +48,92 @@ def main(
 ) -> None:
     """Put every system through the same storms; fails where a system's verdict depends on the seed, or ours is not exact."""
     asked = chosen(systems, {system.name: system for system in SYSTEMS}, "--systems")
-    results = Results(Facts(0, robots).count)
+    running = commit()
+    if ledger and running.endswith("-dirty"):
+        raise typer.BadParameter(
+            "its entries name a commit, and the code has changes; commit first", param_hint="--ledger"
+        )
     for name, text in machine_facts().items():
         OUT.print(f"{name}: {text}")
-    able = list(installed(asked, results.skipped, OUT.print))
     began_s = time.monotonic()
+    facts = robots * PER_ROBOT
+    entries = [entry for entry in (read(ledger) if ledger else []) if entry.facts == facts]
+    done = Results(entry for entry in entries if entry.commit == running)
+    pairs = [(int(seed), system) for seed in seeds.split(",") for system in asked]
+    todo = [(seed, system) for seed, system in pairs if not done.has(system.name, seed)]
+    skipped: dict[str, str] = {}
+    able = list(installed(dict.fromkeys(system for _, system in todo), skipped, OUT.print))
     with ExitStack() as servers:
-        kafka = servers.enter_context(KafkaServer(heap_mb=768, version=NEWEST_KAFKA))
-        databases: list[RedisServer | PostgresServer] = [servers.enter_context(RedisServer())]
-        if any(system.postgres for system in able):
-            databases.append(servers.enter_context(PostgresServer()))
-        for seed in map(int, seeds.split(",")):
-            for fault in draw(seed, Facts(seed, robots).reports):
-                OUT.print(f"seed {seed}, after {fault.at:,} reports: {fault.kind}", style="dim")
-            for system in able:
-                try:
-                    outcome = Storm(system, Facts(seed, robots), kafka, databases, seconds).run()
-                except Stuck as error:
-                    results.skipped[system.name] = f"seed {seed}: {error}"
-                    OUT.print(f"  {system.name}: {error}")
-                else:
-                    results.add(system, seed, outcome)
-                    OUT.print(f"  seed {seed}, {system.name}: {_shown(outcome, results.facts)}")
+        run = _runner(servers, able, robots, seconds)
+        for seed, system in todo:
+            if system in able:
+                entry = _entry(running, system, seed, facts, run)
+                OUT.print(f"  seed {seed}, {system.name}: {_shown(entry)}")
+                entries.append(entry)
+                if ledger:
+                    append(ledger, entry)
     OUT.print(f"all storms took {(time.monotonic() - began_s) / 60:.1f} min")
-    text = "\n\n".join(_report(results, asked, seeds))
+    if not entries:
+        raise typer.Exit(1)
+    _finish(entries, skipped, page)
+
+
+def _finish(entries: Sequence[Entry], skipped: Mapping[str, str], page: Path | None) -> None:
+    """Show the result, and write it into the page.
+
+    Raises:
+        typer.Exit: it is not as the page promises.
+    """
+    text = report(entries, SYSTEMS, skipped)
     OUT.print(text)
+    results = Results(entries, skipped=dict(skipped))
     if page:
         write_between(page, text)
         picture = page.parent / "images" / "storm.svg"
-        picture.write_text(results.picture(asked), encoding="utf-8")
-    _check(results, asked)
-
-
-def _shown(outcome: Outcome, facts: int) -> str:
-    judgement, reader = outcome.judgement, outcome.reader
-    return (
-        f"{judgement.verdict}; {judgement.wrong:,} of {judgement.robots:,} totals wrong, {judgement.lost:,} lost, "
-        f"{judgement.doubled:,} doubled by itself, {judgement.repeated:,} of {judgement.again:,} counted again, {judgement.torn:,} torn; "
-        f"outside: {reader.seen:,} seen, {reader.too_high:,} too high, {reader.went_back:,} back; {outcome.seconds:.0f} s, "
-        f"{facts / outcome.seconds / 1e3:.2f} k/s, all counted {outcome.calm_s:.1f} s after the last report; {outcome.restarts} restarts"
-    )
-
-
-def _report(results: Results, systems: Sequence[System], seeds: str) -> Iterator[str]:
-    """What the page shows."""
-    named = subprocess.run(
-        [shutil.which("git") or "git", "describe", "--always", "--dirty"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    yield (
-        f"Seeds {seeds}, {results.facts:,} facts each, commit {named.stdout.strip() or 'unknown'}, "
-        f"{time.strftime('%Y-%m-%d', time.gmtime())}. Broker: Kafka {NEWEST_KAFKA}."
-    )
-    yield results.table(systems)
-    shown = [system for system in systems if system.name in results.outcomes]
-    yield "\n".join(
-        f"- **{system.title}** ({system.versions}; {system.setup}). {system.sentence}" for system in shown
-    )
-    if results.skipped:
-        yield "\n".join(
-            f"- Not shown: {name}. {reason.splitlines()[0]}" for name, reason in results.skipped.items()
-        )
-
-
-def _check(results: Results, systems: Iterable[System]) -> None:
-    """End with an error where the result is not what the page promises.
-
-    Raises:
-        typer.Exit: a verdict depends on the seed, or one of ours is not exact.
-    """
-    wrong = [f"{name}: its verdict depends on the seed" for name in results.differing()]
-    for system in systems:
-        if system.ours and not results.verdicts(system.name) <= {Verdict.EXACT}:
-            wrong.append(f"{system.name} is not exact")
-        if system.ours and system.name in results.skipped:
-            wrong.append(f"{system.name}: {results.skipped[system.name]}")
-    for text in wrong:
-        OUT.print(text)
-    if wrong:
+        picture.write_text(results.picture(SYSTEMS, entries[-1].facts), encoding="utf-8")
+    faults = list(results.faults(SYSTEMS))
+    for fault in faults:
+        OUT.print(fault)
+    if faults:
         raise typer.Exit(1)
+
+
+def _runner(servers: ExitStack, systems: Sequence[System], robots: int, seconds: float) -> Run:
+    """Start the servers that these systems need, none for no systems; returns what runs a storm on them."""
+    kafka, redis = KafkaServer(heap_mb=768, version=NEWEST_KAFKA), RedisServer()
+    databases: list[RedisServer | PostgresServer] = [redis]
+    if any(system.postgres for system in systems):
+        databases.append(PostgresServer())
+    for server in (kafka, *databases) if systems else ():
+        servers.enter_context(server)
+    return lambda system, seed: Storm(system, Facts(seed, robots), kafka, databases, seconds).run()
+
+
+def _entry(running: str, system: System, seed: int, facts: int, run: Run) -> Entry:
+    """Run a storm; an entry of the ledger, whatever came of it."""
+    outcome, stuck = None, ""
+    try:
+        outcome = run(system, seed)
+    except Stuck as error:
+        stuck = str(error)
+    date = time.strftime("%Y-%m-%d", time.gmtime())
+    return Entry(running, date, NEWEST_KAFKA, system.name, system.versions, seed, facts, outcome, stuck)
+
+
+def _shown(entry: Entry) -> str:
+    if entry.outcome is None:
+        return entry.stuck
+    outcome = entry.outcome
+    judgement = outcome.judgement
+    at_stake = ", ".join(str(strike.at_stake) for strike in outcome.strikes if strike.at_stake)
+    return (
+        f"{outcome.verdict}{''.join(f' ({lack})' for lack in outcome.lacks)}; "
+        f"{judgement.wrong:,} of {judgement.robots:,} totals wrong, {judgement.lost:,} lost, "
+        f"{judgement.doubled:,} doubled by itself, {judgement.repeated:,} of {judgement.again:,} counted again, {judgement.torn:,} torn; "
+        f"outside: {outcome.seen:,} seen, {outcome.too_high:,} too high, {outcome.went_back:,} back; {outcome.seconds:.0f} s, "
+        f"{entry.facts / outcome.seconds / 1e3:.2f} k/s, all counted {outcome.calm_s:.1f} s after the last report; "
+        f"{outcome.restarts} restarts; {at_stake} facts at stake when it was killed"
+    )
 
 
 if __name__ == "__main__":

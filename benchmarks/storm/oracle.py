@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -20,6 +20,7 @@ class Verdict(StrEnum):
     REPEATED = "counts what comes again"
     DOUBLED = "counts twice what came once"
     LOST = "loses"
+    NONE = "no verdict"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,15 @@ def judge(facts: Facts, totals: Totals, published: Mapping[Fact, int]) -> Judgem
             doubled += max(0, count - times)
     again = sum(times - 1 for times in published.values())
     return Judgement(facts.robots, wrong, lost, repeated, doubled, torn, again)
+
+
+def at_stake(published: Iterable[Fact], totals: Totals) -> int:
+    """How many facts were published, and are in no total yet.
+
+    >>> at_stake([Fact("robot-00001", 0), Fact("robot-00001", 2)], {"robot-00001": (1, 0x100)})
+    1
+    """
+    return sum(not digits(totals.get(fact.robot, (0, 0))[1])[fact.index] for fact in published)
 
 
 @dataclass(slots=True)

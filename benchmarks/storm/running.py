@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 
 from confluent_kafka import Producer
 
 from benchmarks.storm.facts import Facts
-from benchmarks.storm.faults import Fault, Kind, draw
-from benchmarks.storm.oracle import Judgement, Reader, Totals, judge
-from benchmarks.storm.systems import Job, System, environment
+from benchmarks.storm.faults import Fault, Kind, Strike, draw
+from benchmarks.storm.oracle import Totals, at_stake, judge
+from benchmarks.storm.outcome import Outcome
+from benchmarks.storm.roles import PATIENCE_S, Role
+from benchmarks.storm.systems import Job, Stuck, System
 from benchmarks.storm.watching import CLOSER, CLOSERS, PARTITIONS, Watcher, wait
-from services.demo.process import Process, tail
 from sqe_chain.adapters.kafka import KafkaLog
+from sqe_chain.errors import ChainError
 from sqe_chain.ext.dev import KafkaServer, PostgresServer, RedisServer
 from sqe_chain.ext.dev.server import Server
 
@@ -28,93 +29,12 @@ ZOMBIE_S = 8.0
 AWAKE_S = 1.5
 """How long it then goes on beside the one that took over, before it is killed."""
 
-_PATIENCE_S = 60.0
-_AIMING_S = 0.1
-"""Between reports that are sent while a process waits for something to publish, and dies."""
+_SLOWLY_S = 0.3
+_BUSY_S = 0.02
+"""Between two reports: while a program is waited for, so that enough are left; and while a fault may strike what is in work."""
 
+_KEPT_SHARE = 0.98
 _UNCHANGED_S = 5.0
-_RESTARTS_AT_MOST = 12
-_LINES_OF_LOG = 25
-
-
-class Stuck(Exception):
-    """A system did not get to the end; the text has the end of its log."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One system after one storm.
-
-    Attributes:
-        judgement: of its totals.
-        reader: what a program outside saw.
-        seconds: from the first report until everything was counted.
-        calm_s: from the last report until then.
-        restarts: how often the supervisor had to restart a process that ended by itself.
-    """
-
-    judgement: Judgement
-    reader: Reader
-    seconds: float
-    calm_s: float
-    restarts: int
-
-
-@dataclass(slots=True)
-class Role:
-    """The consumer, or the republisher, through its lives.
-
-    Attributes:
-        name: of its log.
-        command: of the next life.
-        job: of the run.
-        process: the life of now; None while it is stopped.
-        restarts: how often it had to be restarted because it ended by itself.
-    """
-
-    name: str
-    command: Sequence[str]
-    job: Job
-    process: Process | None = None
-    restarts: int = 0
-
-    def start(self) -> Process:
-        """Begin a life."""
-        log = self.job.directory / f"{self.name}.log"
-        self.process = Process(
-            self.name, self.command, log, SimpleQueue(), self.job.directory, environment(self.job)
-        )
-        return self.process
-
-    def supervise(self) -> None:
-        """Restart it if it has ended by itself.
-
-        Raises:
-            Stuck: it does so again and again.
-        """
-        if self.process is not None and self.process.ended is not None:
-            self.restarts += 1
-            if self.restarts > _RESTARTS_AT_MOST:
-                raise Stuck(f"{self.name} ended {self.restarts} times:\n{self.tail()}")
-            self.process.kill()
-            time.sleep(0.5)
-            self.start()
-
-    def kill(self) -> None:
-        """End this life by SIGKILL."""
-        if self.process is not None:
-            self.process.kill()
-            self.process = None
-
-    def stop(self) -> None:
-        """End this life as an operator does."""
-        if self.process is not None:
-            self.process.stop()
-            self.process = None
-
-    def tail(self) -> str:
-        """The end of its log."""
-        return tail(self.job.directory / f"{self.name}.log", _LINES_OF_LOG)
 
 
 @dataclass(slots=True)
@@ -141,6 +61,7 @@ class Storm:
     _ready: list[tuple[bytes, bytes]] = field(default_factory=list)
     _totals: Totals | None = None
     _before: int = 0
+    _strikes: list[Strike] = field(default_factory=list)
     _watcher: Watcher = field(init=False)
     _job: Job = field(init=False)
     _consumer: Role = field(init=False)
@@ -151,18 +72,23 @@ class Storm:
         """Run it.
 
         Raises:
-            Stuck: it did not get to the end.
+            Stuck: it did not get to the end, or a fault could not strike.
         """
+        try:
+            return self._run_there()
+        except (TimeoutError, ChainError) as error:  # a process or a server did not do what was asked in time
+            raise Stuck(str(error)) from error
+
+    def _run_there(self) -> Outcome:
         with ExitStack() as ends:
             where = ends.enter_context(TemporaryDirectory(prefix="storm-", ignore_cleanup_errors=True))
             name = f"storm-{self.system.name}-{self.facts.seed}-{time.monotonic_ns() // 1_000_000}"
             urls = [server.url for server in self.databases]
             self._job = job = Job(name, self.kafka.bootstrap, urls[0], "".join(urls[1:]), Path(where))
             self.system.prepare(job)
-            log = KafkaLog(job.kafka)
-            for topic in (job.reports, job.items, job.totals):
-                log.create_topic(topic, PARTITIONS)
-            log.close()
+            with closing(KafkaLog(job.kafka)) as log:
+                for topic in (job.reports, job.items, job.totals):
+                    log.create_topic(topic, PARTITIONS)
             self._producer = Producer(
                 {
                     "bootstrap.servers": job.kafka,
@@ -181,7 +107,7 @@ class Storm:
             return self._run()
 
     def _run(self) -> Outcome:
-        watcher = self._watcher
+        reader, published = self._watcher.reader, self._watcher.published
         began_s = time.monotonic()
         self._ready = list(self.facts.messages())
         for fault in draw(self.facts.seed, self.facts.reports):
@@ -191,10 +117,16 @@ class Storm:
         calm_s = time.monotonic()
         self._settle()
         ended_s = time.monotonic()
-        totals = watcher.reader.latest if self._totals is None else self._totals
-        judgement = judge(self.facts, totals, watcher.published.times)
-        restarts = self._consumer.restarts + self._republisher.restarts
-        return Outcome(judgement, watcher.reader, ended_s - began_s, ended_s - calm_s, restarts)
+        return Outcome(
+            judge(self.facts, reader.latest if self._totals is None else self._totals, published.times),
+            tuple(self._strikes),
+            reader.seen,
+            reader.too_high,
+            reader.went_back,
+            ended_s - began_s,
+            ended_s - calm_s,
+            self._consumer.restarts + self._republisher.restarts,
+        )
 
     # --- the producer ------------------------------------------------------------------------------
 
@@ -210,19 +142,20 @@ class Storm:
         time.sleep(self.seconds / self.facts.reports)
 
     def _produce_next(self) -> None:
-        key, value = self._ready[self._sent]
-        self._producer.produce(self._job.reports, value, key)
+        if self._sent < self.facts.reports:
+            key, value = self._ready[self._sent]
+            self._producer.produce(self._job.reports, value, key)
+            self._sent += 1
         self._producer.poll(0)
-        self._sent += 1
 
-    def _send_for(self, seconds: float) -> None:
-        """Time goes by; few reports are left for each fault, so the producer sends slowly meanwhile."""
+    def _send_for(self, seconds: float, every_s: float) -> None:
+        """Send a report now and then for a time, and keep some for the end."""
         deadline_s = time.monotonic() + seconds
         while time.monotonic() < deadline_s:
-            if self._sent < self.facts.reports * 0.98:
-                self._send()
+            if self._sent < self.facts.reports * _KEPT_SHARE:
+                self._produce_next()
             self._supervise()
-            time.sleep(0.1)
+            time.sleep(every_s)
 
     def _supervise(self) -> None:
         self._consumer.supervise()
@@ -233,20 +166,18 @@ class Storm:
     def _inflict(self, fault: Fault) -> None:
         match fault.kind:
             case Kind.CONSUMER:
-                self._until_it_works()
-                self._kill(self._consumer, aims=self.system.aims)
-                self._before = self._progress()
+                for moment_s in fault.moments_s:
+                    self._strikes.append(Strike(fault.kind, self._kill_at_work(moment_s)))
             case Kind.REPUBLISHER:
-                self._kill(self._republisher, aims=not self.system.own_republisher)
+                self._kill_republisher()
             case Kind.BROKER:
                 _restart(self.kafka)
             case Kind.STORE:
                 for server in self.databases:
                     _restart(server)
             case Kind.ZOMBIE:
-                self._until_it_works()
+                self._until_it_counts()
                 self._pause()
-                self._before = self._progress()
             case Kind.REWIND:
                 # One that has published nothing since it was started would repeat nothing.
                 self._producer.flush()
@@ -254,31 +185,29 @@ class Storm:
                 self._republisher.stop()
                 self.system.rewind(self._job, fault.back)
                 self._republisher.start()
+        if fault.kind is not Kind.CONSUMER:
+            self._strikes.append(Strike(fault.kind))
+        self._before = self._progress()
 
-    def _until_it_works(self) -> None:
-        """Send slowly until this life of the consumer has counted something: a kill before would prove nothing."""
-        deadline_s = time.monotonic() + _PATIENCE_S
-        while self._progress() <= self._before and time.monotonic() < deadline_s:
-            self._send_for(_AIMING_S)
+    def _kill_at_work(self, moment_s: float) -> int:
+        """Kill the consumer some time behind its first publication; returns how many facts were at stake."""
+        self._until_it_counts()
+        self._send_for(moment_s, _BUSY_S)
+        self._meanwhile(lambda: self._at_stake() > 0, "all that was published is counted")
+        facts = self._at_stake()
+        if self.system.aims:
+            self._consumer.die_where_it_aims(self._produce_next)
+        self._consumer.kill()
+        self._before = self._progress()
+        self._consumer.start()
+        return facts
 
-    def _progress(self) -> int:
-        """How far the consumer is: totals that it has published, or facts in its database."""
-        if self.system.topic:
-            return self._watcher.reader.seen
-        return sum(events for events, _ in (self.system.stored(self._job) or {}).values())
-
-    def _kill(self, role: Role, *, aims: bool) -> None:
-        """Kill it; between its publication and its commit, where it lets one aim."""
-        process = role.process
-        if aims and process is not None:
-            process.tell("die")
-            deadline_s = time.monotonic() + _PATIENCE_S
-            while process.ended is None and time.monotonic() < deadline_s:
-                if self._sent < self.facts.reports:
-                    self._produce_next()
-                time.sleep(_AIMING_S)
-        role.kill()
-        role.start()
+    def _kill_republisher(self) -> None:
+        """Kill it between its publication and its commit; one that does not let us aim is killed at any moment."""
+        if not self.system.own_republisher:
+            self._republisher.die_where_it_aims(self._produce_next)
+        self._republisher.kill()
+        self._republisher.start()
 
     def _pause(self) -> None:
         """Pause the consumer, as a long garbage collection or a frozen machine does; it wakes up beside the next one."""
@@ -290,12 +219,44 @@ class Storm:
                 self._instance += 1
                 self._consumer.command = self.system.consumer(self._job, self._instance)
                 self._consumer.start()
-            self._send_for(ZOMBIE_S)
+            self._send_for(ZOMBIE_S, _SLOWLY_S)
+            if self.system.beside:
+                self._until_it_counts()  # else nobody has taken over, and nobody is a zombie
             old.let_go()
-            self._send_for(AWAKE_S)
+            self._send_for(AWAKE_S, _BUSY_S)
         finally:
             if old is not self._consumer.process:
                 old.kill()
+
+    def _until_it_counts(self) -> None:
+        """Send slowly until the consumer has counted something since the last fault: a fault before would prove nothing."""
+        self._meanwhile(lambda: self._progress() > self._before, "the consumer counts nothing")
+
+    def _meanwhile(self, condition: Callable[[], bool], otherwise: str) -> None:
+        """Send slowly until a condition holds.
+
+        Raises:
+            Stuck: it does not hold in time.
+        """
+
+        def holds() -> bool:
+            self._send_for(_SLOWLY_S, _SLOWLY_S)
+            return condition()
+
+        if not wait(holds, PATIENCE_S, every_s=0):
+            raise Stuck(f"{otherwise} for {PATIENCE_S:.0f} s:\n{self._consumer.tail()}")
+
+    def _progress(self) -> int:
+        """How far the consumer is: totals that it has published, or facts in its database."""
+        return self._watcher.reader.seen if self.system.topic else sum(n for n, _ in self._visible().values())
+
+    def _at_stake(self) -> int:
+        """Facts that the republisher has published, and no reader sees in a total."""
+        return at_stake(list(self._watcher.published.times), self._visible())
+
+    def _visible(self) -> Totals:
+        """The totals that a reader sees now."""
+        return self._watcher.reader.latest if self.system.topic else self.system.stored(self._job) or {}
 
     # --- the end -----------------------------------------------------------------------------------
 
@@ -329,12 +290,12 @@ class Storm:
 
     def _republished(self) -> bool:
         """Whether the republisher has committed all that was sent."""
-        return self._job.positions() == self._ends()
+        positions = self._job.positions()
+        return bool(positions) and positions == self._ends()
 
     def _ends(self) -> dict[int, int]:
-        log = KafkaLog(self._job.kafka)
-        bounds = log.bounds([(self._job.reports, partition) for partition in range(PARTITIONS)])
-        log.close()
+        with closing(KafkaLog(self._job.kafka)) as log:
+            bounds = log.bounds([(self._job.reports, partition) for partition in range(PARTITIONS)])
         return {partition: bound.stable_end for (_, partition), bound in bounds.items()}
 
     def _until(self, condition: Callable[[], bool], role: Role) -> None:

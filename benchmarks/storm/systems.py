@@ -93,6 +93,10 @@ class Job:
             asking.close()
 
 
+class Stuck(Exception):
+    """A storm did not get to its end, or a fault could not strike as drawn: there is no verdict. The text names where."""
+
+
 class System(ABC):
     """A system under storm.
 
@@ -162,7 +166,7 @@ def positions_of(job: Job) -> dict[int, int]:
     """Where the republisher is; waits while the broker does not answer.
 
     Raises:
-        TimeoutError: it did not answer in time.
+        Stuck: it did not answer in time.
     """
     found: dict[int, int] = {}
 
@@ -171,7 +175,7 @@ def positions_of(job: Job) -> dict[int, int]:
         return bool(found)
 
     if not wait(ask, _PATIENCE_S):
-        raise TimeoutError(f"the broker did not report the offsets of {job.republisher}")
+        raise Stuck(f"the broker did not report the offsets of {job.republisher}")
     return found
 
 
@@ -179,7 +183,7 @@ def move_group(job: Job, offsets: Mapping[int, int]) -> None:
     """What `kafka-consumer-groups --reset-offsets` does: it works once no member is left.
 
     Raises:
-        TimeoutError: members stayed.
+        Stuck: members stayed.
     """
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": job.kafka, "log_level": 0})
     places = [TopicPartition(job.reports, partition, offset) for partition, offset in offsets.items()]
@@ -194,7 +198,7 @@ def move_group(job: Job, offsets: Mapping[int, int]) -> None:
         return False
 
     if not wait(alter, _PATIENCE_S, every_s=0.5):
-        raise TimeoutError(f"the offsets of {job.republisher} could not be moved")
+        raise Stuck(f"the offsets of {job.republisher} could not be moved")
 
 
 class Plain(System):
@@ -369,7 +373,10 @@ class Faust(System):
     name = "faust"
     title = "Faust"
     setup = "faust-streaming, processing_guarantee exactly_once, RocksDB and its changelog, commit 1 s"
-    sentence = "Its transactions cover offsets, changelog and outputs of one cluster; a republication has new offsets."
+    sentence = (
+        "A change is in RocksDB before its transaction commits. A kill in between leaves it there, unless the changelog has a "
+        "newer value of its key. A republication has new offsets."
+    )
 
     def install(self, report: Report) -> None:
         """Install it from PyPI."""
@@ -531,7 +538,7 @@ def _run_there(command: Sequence[str], job: Job) -> subprocess.CompletedProcess[
         command, cwd=job.directory, env=environment(job), capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command[:4])} ended with {done.returncode}: {done.stderr[-2_000:]}")
+        raise Stuck(f"{' '.join(command[:4])} ended with {done.returncode}: {done.stderr[-2_000:]}")
     return done
 
 
