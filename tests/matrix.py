@@ -2,7 +2,8 @@
 
     python -m tests.matrix [ROW...]
 
-Each row is one server of one version, and all others as usual. It runs the contract of its port, then a demo with kills. Kafka and
+Each row is one server of one version, and all others as usual. It runs the contract of its port, then a demo with kills, and what
+came of them is noted in tests/versions.jsonl. Kafka and
 Cassandra come from Maven Central. Redis, Valkey and PostgreSQL of a newer Debian run from the root that scripts/test-python made
 (`make test-python PYTHON=3.14`): their programs start with that Debian's loader and libraries.
 """
@@ -10,16 +11,19 @@ Cassandra come from Maven Central. Redis, Valkey and PostgreSQL of a newer Debia
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from unittest import mock
 
 from sqe_chain.ext.dev import cache_directory
+from sqe_chain.ext.dev.packages import fetch_postgres, fetch_redis
+from tests import versions
 
 FORKY: Final = cache_directory() / "python-3.14"
 _LOG: Final = ("tests/contract/test_log.py", "tests/integration/test_kafka_log.py")
@@ -64,14 +68,14 @@ class Row:
 
     Args:
         tests: arguments of pytest.
-        demo: arguments of the demo; None: it cannot run with this server.
+        demo: arguments of the demo.
         variables: of the environment.
         programs: what comes first on the path.
         shared: files of the root that programs find beside themselves.
     """
 
     tests: Sequence[str]
-    demo: Sequence[str] | None = _DEMO
+    demo: Sequence[str] = _DEMO
     variables: Mapping[str, str] = field(default_factory=dict)
     programs: Sequence[Program] = ()
     shared: Sequence[str] = ()
@@ -132,8 +136,12 @@ def put_programs(row: Row, directory: Path) -> Path:
         if not real.exists() or not loaders:
             raise NotHere(f"there is no {real}: make test-python PYTHON=3.14 makes that Debian")
         started = beside / program.name
+        # A server that gets more than that starts instead of showing its version.
         started.write_text(
-            f'#!/bin/sh\nexec {loaders[0]} --argv0 "$0" --library-path {":".join(map(str, libraries))} {real} {program.more} "$@"\n'
+            f"""#!/bin/sh
+[ "$*" = --version ] || set -- {program.more} "$@"
+exec {loaders[0]} --argv0 "$0" --library-path {":".join(map(str, libraries))} {real} "$@"
+"""
         )
         started.chmod(0o755)
     for name in row.shared:  # a program of PostgreSQL finds them from its own path
@@ -142,38 +150,35 @@ def put_programs(row: Row, directory: Path) -> Path:
     return beside
 
 
-def run(row: Row) -> str:
-    """Run the tests and the demo of a row; returns what came of it, for the table.
+def run(name: str) -> int:
+    """Run the tests and the demo of a row, and note what came of them; returns the exit status.
 
     Raises:
         NotHere: this machine has not what it needs.
     """
+    row = ROWS[name]
     with tempfile.TemporaryDirectory(prefix="sqe-matrix-") as directory:
         environment = {**os.environ, **row.variables}
         if row.programs:
             environment["PATH"] = f"{put_programs(row, Path(directory))}:{os.environ['PATH']}"
-        tested = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", *row.tests],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if tested.returncode:
-            return f"FAILED\n{tested.stdout[-6000:]}{tested.stderr[-2000:]}"
-        came = tested.stdout.strip().splitlines()[-1].strip("= ")
-        if row.demo is None:
-            return came
-        demo = subprocess.run(
-            [sys.executable, "-m", "services.demo", *row.demo],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if demo.returncode:
-            return f"FAILED: {came}, then the demo:\n{demo.stdout[-4000:]}{demo.stderr[-4000:]}"
-        return f"{came}; demo: {demo.stdout.strip().splitlines()[-1]}"
+        version = f"{name} ({_version(row, environment)})"
+        tests = [sys.executable, "-m", "pytest", "-q", *row.tests]
+        if status := versions.run("servers", version, versions.CONTRACT, tests, environment):
+            return status
+        demo = [sys.executable, "-m", "services.demo", *row.demo]
+        return versions.run("servers", version, versions.DEMO, demo, environment)
+
+
+def _version(row: Row, environment: Mapping[str, str]) -> str:
+    """What runs: a version that the row chooses, else the one that its server shows."""
+    if row.variables:
+        return ", ".join(row.variables.values())
+    with mock.patch.dict(os.environ, environment):  # those that sqe-chain looks for
+        program = fetch_postgres() / "postgres" if row.tests is _POSTGRES else fetch_redis().path
+    shown = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"\d+\.[\d.]*\d", shown)
+    assert found, shown
+    return found[0]
 
 
 def main(names: Sequence[str]) -> int:
@@ -183,14 +188,12 @@ def main(names: Sequence[str]) -> int:
         return 2
     status = 0
     for name in names or ROWS:
-        began = time.monotonic()
-        try:
-            came = run(ROWS[name])
-        except NotHere as missing:
-            came = f"skipped: {missing}"
-        status |= came.startswith("FAILED")
-        sys.stdout.write(f"{name}: {came} ({time.monotonic() - began:.0f} s)\n")
+        sys.stdout.write(f"== {name}\n")
         sys.stdout.flush()
+        try:
+            status |= bool(run(name))
+        except NotHere as missing:
+            sys.stdout.write(f"{name} is skipped: {missing}\n")
     return status
 
 

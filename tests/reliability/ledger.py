@@ -65,10 +65,10 @@ class Tree:
     code: str
 
 
-def tree() -> Tree:
-    """What is checked out before a tool runs. The ledger itself may have changed."""
-    ledger = f":!{LEDGER.relative_to(TREE)}"
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ledger)
+def tree(*written: Path) -> Tree:
+    """What is checked out before a tool runs. The ledger, and what else a record is written to, may have changed."""
+    others = [f":!{file.relative_to(TREE)}" for file in (LEDGER, *written)]
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", *others)
     return Tree(head(), not changed, _git("rev-parse", "HEAD:sqe_chain")[:12])
 
 
