@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.versions import DEMO, PAGE, TABLES, UNIT, Note, came_of, notes, page_with, run, table
+from tests.lab.mutants.ledger import page_with
+from tests.versions import DEMO, PAGE, TABLES, UNIT, Note, came_of, notes, run, table
 
 NOTE = Note("pythons", "3.12.1", UNIT, "9 passed, 1 skipped", "abc", "2026-01-01")
 
