@@ -5,6 +5,7 @@ Arguments: the server's address, that of Kafka, and a directory for stores.
 
 from __future__ import annotations
 
+import gc
 import sys
 import uuid
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from sqe_chain.adapters import open_store
 from sqe_chain.adapters.kafka import KafkaLog
@@ -47,6 +49,9 @@ def main() -> None:
             sys.stdout.write(f"{way} {declare.__name__}\n")
     log.close()
     close_session(session)
+    # A channel that is open when Python ends may keep it waiting for ever.
+    sessions = [one for one in gc.get_objects() if isinstance(one, ConnectSession)]
+    assert [one.session_id for one in sessions if not one.client.is_closed] == []
 
 
 def compare(declare: Declare, log: KafkaLog, directory: Path, spread: Made) -> None:

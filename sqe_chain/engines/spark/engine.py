@@ -83,7 +83,7 @@ class SparkEngine:
         flow: the flow.
         log: where to read and publish; it is pickled, secrets included, with each job.
         stores: store name -> store, "" the default one; pickled like the log, so not one in memory.
-        session: a Spark session; the caller stops it.
+        session: a Spark session; the caller stops it, on Spark Connect by `close_session`.
         shipped: send the user's modules to the workers; False if they are installed there.
 
     Raises:

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
 import pyspark
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
@@ -62,6 +63,10 @@ OWN = MappingProxyType(
 
 CONNECT = "sc://"
 """How the address of a Spark Connect server begins."""
+
+_CLONES: WeakKeyDictionary[SparkSession, WeakSet[SparkSession]] = WeakKeyDictionary()
+"""Session of Spark Connect -> those of engines on it. Each has a channel of its own. One that is open when Python ends may keep it
+waiting for ever: the thread that would end the channel's calls is gone by then."""
 
 _LOCAL = re.compile(r"local(\[(\*|\d+)\])?")
 _ATTEMPTS = 4
@@ -256,12 +261,13 @@ def _was_killed(process: subprocess.Popen[bytes]) -> bool:
 
 
 def close_session(session: SparkSession) -> None:
-    """Stop a session; no error if Spark is already gone."""
-    try:
-        session.stop()
-    except Exception as error:
-        if not is_gone(error):
-            raise
+    """Stop a session, and those of engines on it that Spark Connect has; no error if Spark is already gone."""
+    for each in (*_CLONES.pop(session, ()), session):
+        try:
+            each.stop()
+        except Exception as error:
+            if not is_gone(error):
+                raise
 
 
 def is_gone(error: BaseException) -> bool:
@@ -282,6 +288,8 @@ def own_session(session: SparkSession) -> SparkSession:
         session  # only sessions of Connect are cloned; of these, `newSession` is younger than Spark 4.1
     )
     own: SparkSession = given.cloneSession() if is_connect(session) else session.newSession()
+    if is_connect(session):
+        _CLONES.setdefault(session, WeakSet()).add(own)
     for name, value in OWN.items():
         own.conf.set(name, value)
     if not is_connect(session):
