@@ -1,7 +1,7 @@
 """Which versions passed what, at which commit: each part of a run is noted, and docs/stability.md has the newest of each.
 
-    python -m tests.versions run PYTHON PART COMMAND...      what scripts/test-python does with each part
-    python -m tests.versions report                          write the tables of the page from the notes, as each part does
+    python -m tests.versions run PYTHON PART COMMAND...      as scripts/test-python does with each part
+    python -m tests.versions report                          write the tables again, as each part does
 
 `tests/versions.jsonl` has a line of JSON for each part. A part that failed is noted, too.
 """
@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -87,7 +88,9 @@ def run(
             sys.stdout.write(line)
             sys.stdout.flush()
             last = line.strip() or last
-    came = came_of(last) if not program.returncode else f"FAILED ({program.returncode})"
+    suite = os.environ.get("SUITE")
+    came = came_of(last) + (f", {suite} set" if suite else "")
+    came = f"FAILED ({program.returncode})" if program.returncode else came
     commit = ran.commit if ran.clean else f"{ran.commit} and changes"
     note(Note(table, version, part, came, commit, datetime.now(UTC).strftime("%Y-%m-%d")), file)
     if file is NOTES:

@@ -49,7 +49,7 @@ def main() -> None:
             sys.stdout.write(f"{way} {declare.__name__}\n")
     log.close()
     close_session(session)
-    # A channel that is open when Python ends may keep it waiting for ever.
+    # Python may never end while a channel is open.
     sessions = [one for one in gc.get_objects() if isinstance(one, ConnectSession)]
     assert [one.session_id for one in sessions if not one.client.is_closed] == []
 

@@ -65,8 +65,8 @@ CONNECT = "sc://"
 """How the address of a Spark Connect server begins."""
 
 _CLONES: WeakKeyDictionary[SparkSession, WeakSet[SparkSession]] = WeakKeyDictionary()
-"""Session of Spark Connect -> those of engines on it. Each has a channel of its own. One that is open when Python ends may keep it
-waiting for ever: the thread that would end the channel's calls is gone by then."""
+"""Session of Spark Connect -> those of engines on it. Each has a channel of its own. Python may never end while one is open:
+the thread that would end the channel's calls is gone by then."""
 
 _LOCAL = re.compile(r"local(\[(\*|\d+)\])?")
 _ATTEMPTS = 4
