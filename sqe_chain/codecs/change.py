@@ -34,7 +34,7 @@ class Change(Generic[Row], metaclass=MadeClass):
         after: the row now; None: deleted.
         position: of the change in the log of the database; comparable for one key, from one snapshot to the next.
             PostgreSQL: LSN of the commit before it, its own LSN. MySQL: number of the file, position, row. Of a "read": where the
-            snapshot was taken.
+            snapshot was taken; of an incremental one, between which changes.
         time_ms: when the database has committed it, or read the row; milliseconds since 1970.
     """
 

@@ -30,6 +30,8 @@ _UNWRAPPED: Final = (
     "the connector, and name a table's topic: not one of heartbeats, transactions or schema changes"
 )
 
+_INCREMENTAL: Final = "incremental"
+
 _UNAVAILABLE: Final = frozenset(("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="))
 """What is written for a large column that an update has not changed; the second for bytes."""
 
@@ -125,11 +127,6 @@ class EventDecoder:
         op = _OPS.get(body.op)
         if op is None:
             raise _refused_op(body.op)
-        if source.snapshot == "incremental":
-            raise PoisonError(
-                "the row was read by an incremental snapshot, whose position proves nothing. Expected an initial snapshot. Give the "
-                "connector a topic.prefix and a slot of its own to read a table again"
-            )
         after = None if op == "delete" else bytes(body.after).decode()
         if op != "delete" and after == "null":
             raise PoisonError(f"the change event (op={body.op!r}) has no row after it. {_UNWRAPPED}")
@@ -230,6 +227,11 @@ def _position(source: _Source, op: Op) -> tuple[int, ...]:
     """
     if source.connector == "postgresql":
         position = _postgres(source, op)
+    elif source.snapshot == _INCREMENTAL:
+        raise PoisonError(
+            f"the row was read by an incremental snapshot of connector {source.connector!r}, whose position proves nothing. Expected an "
+            "initial snapshot. Give the connector a topic.prefix of its own to read a table again"
+        )
     elif source.connector in {"mysql", "mariadb"}:
         position = _mysql(source, op)
     else:
@@ -246,7 +248,8 @@ def _position(source: _Source, op: Op) -> tuple[int, ...]:
 
 
 def _postgres(source: _Source, op: Op) -> tuple[int, ...] | None:
-    if op == "read":
+    # Rows of an incremental snapshot have the position at which the connector has closed their window: between two changes.
+    if op == "read" and source.snapshot != _INCREMENTAL:
         return None if source.lsn is None else (source.lsn,)
     # Not `lsn` alone: transactions are emitted in the order of their commits, and their changes lie mixed in the log.
     numbers = cast("list[str | None]", msgspec.json.decode(source.sequence or "[]"))

@@ -21,6 +21,8 @@ that is not beyond the last position of its key was seen before. Positions are k
 **A snapshot begins again.** Its rows are positioned where it was taken. What follows was committed after it, though its own
 position may lie before: transactions that ran at that time. So whatever follows a row that was read is accepted. What is
 accepted although it was in the snapshot does no harm: `before` is what was seen last, so additions and subtractions cancel out.
+An incremental snapshot is another thing: its rows lie between two changes, with a position as long as theirs. What a connector emits
+again after it, from before it, is dropped.
 
 **The row before** is the one seen last, which is stored with the position. So it is there without REPLICA IDENTITY FULL, and through
 a second snapshot. It also fills in large columns (TOAST) that an update has not changed, and the event therefore lacks.
@@ -104,7 +106,7 @@ class ChangedRows:
             return FORWARD
         event, seen = cast("ChangeEvent", record.value), self._seen[row]
         if seen.position is not None and (passed := _passed(event, seen, seen.position)):
-            if event.time_ms > seen.time_ms and not (event.op == "read" and event.position == seen.position):
+            if event.time_ms > seen.time_ms:
                 raise PoisonError(
                     f"{record}: the change has the position {event.position}, which key {event.key!r} has passed, but its commit is later "
                     "than all that was seen of that key. So the database has gone back, or is another one: a backup or a replica. "
@@ -164,8 +166,11 @@ class ChangedRows:
 
 def _passed(event: ChangeEvent, seen: _KnownRow, last: tuple[int, ...]) -> Reason | None:
     """Why a change was certainly seen before; None: it may be new."""
-    read = event.op == "read"
-    if seen.read and not read:
+    both = min(len(event.position), len(last))
+    if event.op == "read":
+        # Of rows at one place the later one was read later: a snapshot by a signal has the place of the last change before it.
+        return Reason.STALE if event.position[:both] < last[:both] else None
+    if seen.read and (both < len(event.position) or event.position == last):
         return None  # what follows a snapshot; see the head of this module
     if event.position == last:
         return Reason.DUPLICATE

@@ -176,11 +176,7 @@ def test_sums_are_those_of_the_database_after_fifty_kills_of_both(kafka: str, tm
         with psycopg.connect(postgres.url, autocommit=True) as session:
             session.execute("INSERT INTO orders VALUES (%s, 'zoe', 1, NULL)", (LAST,))
             eventually(lambda: last_record(kafka, topic), "Debezium has caught up")
-            asked = "SELECT customer, sum(amount)::int, count(*)::int FROM orders GROUP BY customer"
-            expected = {
-                customer: {"amount": amount, "orders": orders}
-                for customer, amount, orders in session.execute(asked).fetchall()
-            }
+            expected = sums_of(session)
     finally:
         if engine is not None:
             engine.kill()
@@ -192,6 +188,59 @@ def test_sums_are_those_of_the_database_after_fifty_kills_of_both(kafka: str, tm
     assert repeated > KILLS, (
         f"of {writers.committed} transactions Debezium has emitted {repeated} changes again"
     )
+
+
+def sums_of(session: psycopg.Connection[Any]) -> dict[str, dict[str, int]]:
+    """What the database itself sums up, as the service shows it."""
+    asked = "SELECT customer, sum(amount)::int, count(*)::int FROM orders GROUP BY customer"
+    return {
+        customer: {"amount": amount, "orders": orders}
+        for customer, amount, orders in session.execute(asked).fetchall()
+    }
+
+
+@pytest.mark.release
+def test_an_incremental_snapshot_brings_back_what_a_slot_has_lost(kafka: str, tmp_path: Path) -> None:
+    name = f"shop-{uuid4().hex[:8]}"
+    topic, slot = f"{name}.public.orders", name.replace("-", "_")
+    for created, partitions in ((topic, PARTITIONS), (f"{name}.public.signals", 1)):
+        KafkaLog(kafka).create_topic(created, partitions)
+    postgres = PostgresServer(extra_args=("-c", "wal_level=logical"))
+    postgres.start()
+    engine: DebeziumEngine | None = None
+    try:
+        with psycopg.connect(postgres.url, autocommit=True) as session:
+            session.execute("CREATE TABLE orders (id int PRIMARY KEY, customer text, amount int, note text)")
+            session.execute("CREATE TABLE signals (id text PRIMARY KEY, type text NOT NULL, data text)")
+            session.execute("INSERT INTO orders SELECT n, 'ann', n FROM generate_series(1, 9) AS n")
+            signals = {"signal.data.collection": "public.signals"}
+            tables = "public.orders,public.signals"
+            engine = DebeziumEngine(kafka, postgres.port, name, tables, 100, tmp_path, signals)
+            services = Services(kafka, name, tmp_path)
+            engine.start()
+            engine.wait_for_stored_offset()
+            engine.kill()
+            active = "SELECT count(*) FROM pg_replication_slots WHERE active"
+            eventually(lambda: session.execute(active).fetchone() == (0,), "the slot is free")
+            session.execute("UPDATE orders SET customer = 'bob', amount = 100 WHERE id = 1")
+            session.execute("INSERT INTO orders VALUES (10, 'cid', 10)")
+            session.execute("SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())", (slot,))
+            session.execute("INSERT INTO orders VALUES (%s, 'zoe', 1)", (LAST,))
+            engine.start()
+            eventually(lambda: last_record(kafka, topic), "Debezium goes on behind what was lost")
+            assert services.finished() != sums_of(session), "nothing was lost, so nothing is shown"
+            data = '{"type": "incremental", "data-collections": ["public.orders"]}'
+            session.execute("INSERT INTO signals VALUES ('again', 'execute-snapshot', %s)", (data,))
+            read_again = count_records(kafka, topic, PARTITIONS) + 11
+            eventually(
+                lambda: count_records(kafka, topic, PARTITIONS) >= read_again, "all rows were read again"
+            )
+            expected = sums_of(session)
+    finally:
+        if engine is not None:
+            engine.kill()
+        postgres.close()
+    assert services.finished() == expected
 
 
 def wait_for_more(engine: DebeziumEngine, kafka: str, topic: str, records: int) -> None:

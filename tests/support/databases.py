@@ -61,7 +61,7 @@ def record(
         "schema": "public",
         "table": "orders",
         "txId": 7,
-        "lsn": lsn,
+        "lsn": None if snapshot == "incremental" else lsn,
         "xmin": None,
     }
     body = {
@@ -114,6 +114,15 @@ class Database:
         self.last_commit = self.lsn
         self.open[transaction] = []
 
+    def close_window(self) -> Logged:
+        """Log what an incremental snapshot writes into the table of signals when it has read: here all rows."""
+        self.lsn += 20
+        closed = Logged("w", 0, {"rows": dict(self.rows)}, self.lsn - 10, self.lsn, 1_000 + self.lsn)
+        self.log.append(closed)
+        self.lsn += 10
+        self.last_commit = self.lsn
+        return closed
+
     def total(self) -> dict[str, int]:
         """SELECT customer, sum(amount) … GROUP BY customer."""
         sums: dict[str, int] = {}
@@ -145,13 +154,18 @@ class Database:
 
 @dataclass
 class Connector:
-    """Emits a database's changes: `emitted` of its log are in the topic, `stored` is its last stored offset."""
+    """Emits a database's changes: `emitted` of its log are in the topic, `stored` is its last stored offset.
+
+    Attributes:
+        window: where it emits the rows that an incremental snapshot has read; None: there is none.
+    """
 
     database: Database
     draw: random.Random
     topic: list[tuple[bytes, bytes]] = field(default_factory=list)
     emitted: int = 0
     stored: int = 0
+    window: Logged | None = None
 
     def snapshot(self) -> None:
         """Read the table: what the log has by now is not emitted any more."""
@@ -170,14 +184,37 @@ class Connector:
         end = len(self.database.log)
         until = end if most is None else min(end, self.emitted + most)
         for logged in self.database.log[self.emitted : until]:
-            self.topic.append(logged.event(schema=self.draw.random() < 0.2))
+            if logged.op != "w":
+                self.topic.append(logged.event(schema=self.draw.random() < 0.2))
+            elif logged is self.window:
+                self._emit_rows(logged)
             self.emitted += 1
             if self.draw.random() < 0.1:
                 self.stored = self.emitted
 
     def kill(self) -> None:
-        """End it: the next one continues at the stored offset."""
+        """End it: the next one continues at the stored offset, and reads again what it had not stored that it has read."""
         self.emitted = self.stored
+        if self.window is not None and self.window in self.database.log[self.stored :]:
+            self.window = self.database.close_window()
+
+    def read_again(self) -> None:
+        """Begin an incremental snapshot: its rows come when the log is emitted so far."""
+        self.window = self.database.close_window()
+
+    def lose(self) -> None:
+        """Go on behind what is not emitted yet, as at a slot that somebody has advanced."""
+        self.emitted = self.stored = len(self.database.log)
+
+    def _emit_rows(self, closed: Logged) -> None:
+        assert closed.after is not None
+        for row_id, row in closed.after["rows"].items():
+            self.topic.append(
+                record(
+                    "r", row_id, row, closed.lsn, closed.at_ms,
+                    commit_before=closed.commit_before, snapshot="incremental",
+                )
+            )  # fmt: skip
 
 
 def world(seed: int, *, snapshots: int = 1) -> tuple[Database, Connector]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -64,10 +65,18 @@ class DebeziumEngine:
         tables: what it reads, as ``schema.table``.
         flush_ms: how often it stores its offsets.
         directory: for its files.
+        more: settings besides those that each test needs.
     """
 
-    def __init__(  # a connector needs all of this
-        self, kafka: str, postgres_port: int, prefix: str, tables: str, flush_ms: int, directory: Path
+    def __init__(
+        self,
+        kafka: str,
+        postgres_port: int,
+        prefix: str,
+        tables: str,
+        flush_ms: int,
+        directory: Path,
+        more: Mapping[str, str] | None = None,
     ) -> None:
         self.kafka, self.offsets = kafka, f"{prefix}.offsets"
         self._log = directory / "debezium.log"
@@ -78,6 +87,7 @@ class DebeziumEngine:
             _SETTINGS.format(
                 kafka=kafka, port=postgres_port, prefix=prefix, tables=tables, flush_ms=flush_ms, slot=slot
             )
+            + "".join(f"{name}={value}\n" for name, value in (more or {}).items())
         )
         jars = sorted(fetch_jars(JARS).glob("*.jar"))
         path = ":".join(map(str, (classes, *jars)))
