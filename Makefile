@@ -194,7 +194,7 @@ bench-peers: demo-servers jdk  ## the same next to Kafka Streams, Flink, Quix St
 	$(BIN)/python -m benchmarks.peers $(ARGS)
 
 .PHONY: storm
-storm: demo-servers jdk  ## crashes of the service upstream and of everything else, over sqe-chain and eight other systems: ARGS="--seeds 7 --systems plain,sqe-chain"
+storm: demo-servers jdk  ## crashes of the service upstream and of everything else, over sqe-chain and nine other systems: ARGS="--seeds 7 --systems plain,sqe-chain"
 	$(BIN)/python -m benchmarks.storm $(ARGS)
 
 .PHONY: proto

@@ -63,6 +63,28 @@ def python_of(directory: Path, report: Report) -> Path:
     return _cache() / name / "bin" / "python"
 
 
+def node_modules(directory: Path, report: Report) -> Path:
+    """What a `package-lock.json` pins, with its hashes; installed by npm if it is not in the cache.
+
+    Args:
+        directory: where the file and its `package.json` are.
+        report: takes lines of progress.
+
+    Raises:
+        Missing: there is no npm, or it cannot be installed.
+    """
+    files = [directory / "package.json", directory / "package-lock.json"]
+    name = f"{directory.name}-node-{_digest(*(file.read_bytes() for file in files))}"
+    with _made(name, report) as target:
+        if target is not None:
+            report(f"{directory.name}: installing {files[0]}")
+            for file in files:
+                shutil.copy(file, target)
+            options = ("--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error")
+            _run("npm", "ci", "--prefix", str(target), *options)
+    return _cache() / name / "node_modules"
+
+
 def pinned(directory: Path) -> str:
     """Names and versions of what an environment was made for, without what that needs itself."""
     asked = (directory / "requirements.in").read_text(encoding="ascii").split()

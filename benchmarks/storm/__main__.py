@@ -21,7 +21,8 @@ from benchmarks.storm.ledger import Entry, append, commit, read
 from benchmarks.storm.outcome import Outcome
 from benchmarks.storm.results import Results, report, write_between
 from benchmarks.storm.running import Storm
-from benchmarks.storm.systems import ROOT, SYSTEMS, Stuck, System
+from benchmarks.storm.system import ROOT, Stuck, System
+from benchmarks.storm.systems import SYSTEMS
 from sqe_chain.ext.dev import KafkaServer, PostgresServer, RedisServer
 
 Run = Callable[[System, int], Outcome]

@@ -13,7 +13,7 @@ from statistics import median
 from benchmarks.storm.ledger import Entry
 from benchmarks.storm.oracle import Verdict
 from benchmarks.storm.outcome import Outcome
-from benchmarks.storm.systems import System
+from benchmarks.storm.system import System
 
 BEGIN, END = "<!-- storm: begin -->", "<!-- storm: end -->"
 """Marks of the part of the page that the command writes."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from benchmarks.storm.systems import Job, Stuck, environment
+from benchmarks.storm.system import Job, Stuck, environment
 from benchmarks.storm.watching import wait
 from services.demo.process import Process, tail
 

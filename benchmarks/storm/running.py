@@ -16,7 +16,7 @@ from benchmarks.storm.faults import Fault, Kind, Strike, draw
 from benchmarks.storm.oracle import Totals, at_stake, judge
 from benchmarks.storm.outcome import Outcome
 from benchmarks.storm.roles import PATIENCE_S, Role
-from benchmarks.storm.systems import Job, Stuck, System
+from benchmarks.storm.system import Job, Stuck, System
 from benchmarks.storm.watching import CLOSER, CLOSERS, PARTITIONS, Watcher, wait
 from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.errors import ChainError

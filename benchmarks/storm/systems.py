@@ -3,202 +3,31 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+import urllib.request
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-import confluent_kafka.admin
 import psycopg
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from redis import Redis
 
 from benchmarks.peers.installing import HERE as PEERS
 from benchmarks.peers.installing import (
     NEWEST_KAFKA,
+    Missing,
     flink_connector,
     kafka_streams,
+    node_modules,
     pinned,
     python_of,
     retrieved,
 )
 from benchmarks.storm.oracle import Totals
-from benchmarks.storm.watching import PARTITIONS, wait
+from benchmarks.storm.system import HERE, Job, System, positions_of, run_there
 from sqe_chain.engines.java import java
 from sqe_chain.ext.dev.jars import Jars, Report
 from sqe_chain.ext.dev.server import free_port
-
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-_PATIENCE_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One run of one system.
-
-    Attributes:
-        name: of the run; no other has it.
-        kafka: bootstrap servers.
-        redis: URL of a durable Redis.
-        postgres: URL of a durable PostgreSQL; empty if no system of the storm needs one.
-        directory: for states and programs, empty at the beginning.
-    """
-
-    name: str
-    kafka: str
-    redis: str
-    postgres: str
-    directory: Path
-
-    @property
-    def reports(self) -> str:
-        """Topic of the producer."""
-        return f"{self.name}.reports"
-
-    @property
-    def items(self) -> str:
-        """Topic of the republisher."""
-        return f"{self.name}.items"
-
-    @property
-    def totals(self) -> str:
-        """Topic of the consumer."""
-        return f"{self.name}.totals"
-
-    @property
-    def republisher(self) -> str:
-        """Group of the republisher."""
-        return f"{self.name}.republisher"
-
-    @property
-    def consumer(self) -> str:
-        """Group of the consumer."""
-        return f"{self.name}.consumer"
-
-    def positions(self) -> dict[int, int]:
-        """Up to where the republisher has committed, by partition; empty while the broker does not answer."""
-        asking = Consumer({"bootstrap.servers": self.kafka, "group.id": self.republisher, "log_level": 0})
-        places = [TopicPartition(self.reports, partition) for partition in range(PARTITIONS)]
-        try:
-            return {place.partition: max(0, place.offset) for place in asking.committed(places, timeout=5)}
-        except KafkaException:
-            return {}
-        finally:
-            asking.close()
-
-
-class Stuck(Exception):
-    """A storm did not get to its end, or a fault could not strike as drawn: there is no verdict. The text names where."""
-
-
-class System(ABC):
-    """A system under storm.
-
-    Attributes:
-        name: on the command line.
-        title: in the table.
-        sentence: why its results are what they are, without a judgement.
-        setup: how it is set up.
-        versions: of what it consists of.
-        beside: whether its documentation lets a second one run beside it, as after a failed health check.
-        aims: whether it kills itself when it is asked to, between its store and its commit.
-        ours: whether it is sqe-chain.
-        postgres: whether it needs PostgreSQL.
-        topic: whether it publishes totals for readers outside; else its database shows them.
-        ordered: whether it processes the messages of a partition in their order.
-    """
-
-    name: str
-    title: str
-    sentence: str
-    setup: str
-    versions: str = ""
-    beside: bool = True
-    aims: bool = False
-    ours: bool = False
-    postgres: bool = False
-    topic: bool = True
-    ordered: bool = True
-
-    def install(self, report: Report) -> None:
-        """Get what it needs; by default nothing.
-
-        Raises:
-            Missing: that is not possible here.
-        """
-        del report
-
-    def prepare(self, job: Job) -> None:
-        """Make what a run needs before its first start; by default nothing."""
-        del job
-
-    @abstractmethod
-    def consumer(self, job: Job, instance: int) -> Sequence[str]:
-        """The command of the consumer; `instance` counts machines: a new one has an empty disk."""
-
-    def republisher(self, job: Job) -> Sequence[str]:
-        """The command of the republisher: by default the one that is the same for all."""
-        program = str(HERE / "republisher.py")
-        return [sys.executable, program, job.kafka, job.republisher, job.reports, job.items]
-
-    @property
-    def own_republisher(self) -> bool:
-        """Whether the republisher is this system, too."""
-        return type(self).republisher is not System.republisher
-
-    def rewind(self, job: Job, back: int) -> None:
-        """Put the republisher, which has been stopped, back: by default the offsets of its group."""
-        move_group(job, {partition: max(0, at - back) for partition, at in positions_of(job).items()})
-
-    def stored(self, job: Job) -> Totals | None:
-        """The totals in its database; None if its store is inside, and its topic shows what it has."""
-        del job
-        return None
-
-
-def positions_of(job: Job) -> dict[int, int]:
-    """Where the republisher is; waits while the broker does not answer.
-
-    Raises:
-        Stuck: it did not answer in time.
-    """
-    found: dict[int, int] = {}
-
-    def ask() -> bool:
-        found.update(job.positions())
-        return bool(found)
-
-    if not wait(ask, _PATIENCE_S):
-        raise Stuck(f"the broker did not report the offsets of {job.republisher}")
-    return found
-
-
-def move_group(job: Job, offsets: Mapping[int, int]) -> None:
-    """What `kafka-consumer-groups --reset-offsets` does: it works once no member is left.
-
-    Raises:
-        Stuck: members stayed.
-    """
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": job.kafka, "log_level": 0})
-    places = [TopicPartition(job.reports, partition, offset) for partition, offset in offsets.items()]
-
-    def alter() -> bool:
-        with suppress(KafkaException):
-            asked = admin.alter_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(job.republisher, places)]
-            )
-            moved = [place for future in asked.values() for place in future.result().topic_partitions]
-            return not any(place.error for place in moved)
-        return False
-
-    if not wait(alter, _PATIENCE_S, every_s=0.5):
-        raise Stuck(f"the offsets of {job.republisher} could not be moved")
 
 
 class Plain(System):
@@ -410,7 +239,7 @@ class Bytewax(System):
         """Make the database of its snapshots."""
         recovery = job.directory / "recovery"
         recovery.mkdir()
-        _run_there([self._python, "-m", "bytewax.recovery", str(recovery), "1"], job)
+        run_there([self._python, "-m", "bytewax.recovery", str(recovery), "1"], job)
 
     def consumer(self, job: Job, instance: int) -> Sequence[str]:
         """One worker."""
@@ -456,6 +285,55 @@ class Dbos(System):
         with psycopg.connect(job.postgres) as connection:
             rows = connection.execute(query, (job.consumer,)).fetchall()
         return {robot: (events, total) for robot, events, total in rows}
+
+
+class Restate(System):
+    """Restate, see `restate/`: one server, and one process that serves the handler."""
+
+    name = "restate"
+    title = "Restate"
+    setup = "a virtual object for each robot, its own Kafka subscription, states in the server"
+    sentence = "It drops an invocation of a topic, partition and offset that it had; a republication has new offsets."
+    beside = False
+    topic = False
+    ordered = False
+
+    def install(self, report: Report) -> None:
+        """Install the SDK from PyPI, and the server from npm."""
+        packages = json.loads((HERE / "restate" / "package.json").read_text(encoding="utf-8"))["dependencies"]
+        server = "@restatedev/restate-server"
+        self.versions = f"{pinned(HERE / 'restate')}, restate-server {packages[server]}"
+        self._python = str(python_of(HERE / "restate", report))
+        programs = node_modules(HERE / "restate", report).glob(f"{server}-*/bin/restate-server")
+        self._server = next((str(program) for program in programs), "")
+        if not self._server:
+            raise Missing(f"{server} has no program for this machine")
+
+    def prepare(self, job: Job) -> None:
+        """Choose its ports; a restart has the same."""
+        del job
+        self._ports = [str(free_port()) for _ in range(4)]
+
+    def consumer(self, job: Job, instance: int) -> Sequence[str]:
+        """One process, which starts the server."""
+        del instance
+        program, directory = str(HERE / "restate" / "app.py"), str(job.directory / "restate")
+        names = (self._server, job.kafka, job.consumer, job.items, directory)
+        return [self._python, program, *names, *self._ports]
+
+    def stored(self, job: Job) -> Totals:
+        """What its administration shows of states; nothing while it does not answer."""
+        del job
+        query = "SELECT service_key, value_utf8 FROM state WHERE service_name = 'totals'"
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        body = json.dumps({"query": query}).encode()
+        asked = urllib.request.Request(f"http://127.0.0.1:{self._ports[1]}/query", body, headers)
+        try:
+            with urllib.request.urlopen(asked, timeout=20) as answer:  # noqa: S310 - its own server
+                rows = json.load(answer)["rows"]
+        except OSError:
+            return {}
+        return {row["service_key"]: (*json.loads(row["value_utf8"]),) for row in rows}
 
 
 def _with_java() -> Sequence[str]:
@@ -507,7 +385,7 @@ class SqeChain(System):
         flow = self._flow(job, "totals", job.consumer, job.items, job.totals)
         program = str(Path(sys.executable).with_name("sqe-chain"))
         command = [program, "state", flow, "per-robot", "--store", job.redis, "--json", "--limit", "1000000"]
-        done = _run_there(command, job)
+        done = run_there(command, job)
         states = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         return {one["state"]["robot"]: (one["state"]["events"], one["state"]["sum"]) for one in states}
 
@@ -525,32 +403,12 @@ class SqeChainTwice(SqeChain):
         flow = self._flow(job, "republisher", job.republisher, job.reports, job.items)
         places = [f"{job.reports}[{part}]={max(0, at - back)}" for part, at in positions_of(job).items()]
         wanted = [word for place in places for word in ("--to", place)]
-        _run_there([*_sqe_chain("rewind", flow, job), *self._options, "--republish", *wanted], job)
+        run_there([*_sqe_chain("rewind", flow, job), *self._options, "--republish", *wanted], job)
 
 
 def _sqe_chain(command: str, flow: str, job: Job) -> list[str]:
     program = str(Path(sys.executable).with_name("sqe-chain"))
     return [program, command, flow, "--kafka", job.kafka, "--store", job.redis, "--log-json"]
-
-
-def _run_there(command: Sequence[str], job: Job) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        command, cwd=job.directory, env=environment(job), capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise Stuck(f"{' '.join(command[:4])} ended with {done.returncode}: {done.stderr[-2_000:]}")
-    return done
-
-
-def environment(job: Job) -> dict[str, str]:
-    """What all processes of a run have in their environment."""
-    return {
-        **os.environ,
-        "PYTHONPATH": f"{ROOT}:{job.directory}",
-        "PYTHONUNBUFFERED": "1",
-        "TMPDIR": str(job.directory),
-        "SPARK_LOCAL_DIRS": str(job.directory),
-    }
 
 
 IN_PROCESS = ("--engine", "inprocess")
@@ -564,6 +422,7 @@ SYSTEMS: tuple[System, ...] = (
     Faust(),
     Bytewax(),
     Dbos(),
+    Restate(),
     SqeChain("sqe-chain", "sqe-chain, one process", IN_PROCESS),
     SqeChain("sqe-chain-workers", "sqe-chain, 2 workers", (*IN_PROCESS, "--workers", "2")),
     SqeChain("sqe-chain-spark", "sqe-chain on Spark", ("--engine", "spark")),

@@ -23,7 +23,8 @@ from benchmarks.storm.oracle import Judgement, Reader, Verdict, at_stake, judge
 from benchmarks.storm.outcome import Outcome
 from benchmarks.storm.results import BEGIN, END, Results, report, write_between
 from benchmarks.storm.roles import Role
-from benchmarks.storm.systems import SYSTEMS, Job, Stuck
+from benchmarks.storm.system import Job, Stuck
+from benchmarks.storm.systems import SYSTEMS
 from benchmarks.storm.watching import CLOSER, CLOSERS, PARTITIONS
 from sqe_chain.envelope.partitioner import partition_of
 
