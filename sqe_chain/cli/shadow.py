@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from sqe_chain.cli.console import ERR, print_json, print_table
+from sqe_chain.cli.console import ERR, OUT, print_json, print_table
 from sqe_chain.cli.listening import prepare_command, work_with_heartbeat
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.option_table import Option
@@ -23,7 +23,14 @@ from sqe_chain.cli.options import (
 )
 from sqe_chain.operations.comparing import ComparedStage
 from sqe_chain.operations.rebuild import Rebuild
-from sqe_chain.operations.shadow import Shadow, check_may_have_shadow, compare, end_shadow
+from sqe_chain.operations.shadow import (
+    ComparedOutputs,
+    Shadow,
+    check_may_have_shadow,
+    compare,
+    compare_outputs,
+    end_shadow,
+)
 from sqe_chain.operations.switching import Switch
 
 app = typer.Typer(
@@ -44,28 +51,37 @@ def start(target: FlowArgument, *, operation: OperationOptions, engine: EngineOp
     with prepare_command(flow, settings_in(operation), operation, engine.choice()) as prepared:
         shadow = Shadow(prepared.env, prepared.engine, stopped=prepared.asked_to_stop)
         name = work_with_heartbeat(prepared, shadow)
-    compared = "outputs were not compared" if shadow.outputs is None else shadow.outputs.text()
-    ERR.print(f"{name} was stopped; sqe-chain shadow start goes on with it. {compared}")
+    ERR.print(f"{name} was stopped; sqe-chain shadow start goes on with it. {shadow.outputs.text()}")
 
 
 @app.command("report")
 @command
 def report(target: FlowArgument, *, operation: OperationOptions, json: JsonOption = False) -> None:
-    """Compare the states of a flow with those of its shadow. Ends with status 1 if any differ, or could not be compared.
+    """Compare states and outputs of a flow with those of its shadow. Ends with status 1 if any differ, or states could not be compared.
 
     It compares only where both have counted the same. A state partition that goes on while it is read is not compared: try again, or stop the
     service for a moment.
     """
     flow = load_flow(target)
     with prepare_command(flow, settings_in(operation), operation) as prepared:
-        compared = compare(prepared.env)
+        compared, outputs = compare(prepared.env), compare_outputs(prepared.env)
     if json:
         for stage in compared:
             print_json(asdict(stage))
+        print_json({"outputs": _plain(outputs)})
     else:
         _show(compared)
-    if not all(stage.same for stage in compared):
+        for text in outputs.texts():
+            OUT.print(text)
+    if not (outputs.same and all(stage.same for stage in compared)):
         raise typer.Exit(1)
+
+
+def _plain(outputs: ComparedOutputs) -> dict[str, object]:
+    plain, counts = asdict(outputs), outputs.counts
+    del plain["counts"]
+    names = ("since", "until", "equal", "different", "missing", "added", "examples", "gaps")
+    return {name: getattr(counts, name) for name in names} | plain
 
 
 def _show(compared: Sequence[ComparedStage]) -> None:

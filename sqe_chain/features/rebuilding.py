@@ -7,7 +7,7 @@ inputs are read, silently (`Rebuilding.silent_until`). Then a batch that was pub
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -315,6 +315,13 @@ def behind_after(last: Plan, decision: BatchDecision, refold: Refold | None) -> 
         reached=before.reached if decision.silent else None,
         heard=before.heard if heard else None,
     )
+
+
+def sections_behind(last: Plan, decision: BatchDecision, refold: Refold | None) -> Iterator[Section]:
+    """What the plan of a batch keeps of a flow that is folded again, or was."""
+    yield behind_after(last, decision, refold)
+    if refold is not None:
+        yield from refold.notes
 
 
 def check_still_open(env: Environment, last: Plan) -> None:

@@ -7,12 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from sqe_chain.features.event_times import EventTime
-from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import readable_key
 from sqe_chain.operations.attempts import cells_of
 from sqe_chain.plans.environment import Environment
-from sqe_chain.plans.layout import Layout
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.stored_plans import read_plan
 from sqe_chain.ports import Header, StateStore
@@ -213,19 +211,3 @@ def differences(compared: list[ComparedStage]) -> Iterator[str]:
             counted.append(f"{result.moved} state partitions not compared, because they went on meanwhile")
         key = f"; the first key is {result.examples[0][0]}" if result.examples else ""
         yield f"stage {result.stage!r}: {result.equal} keys equal, {', '.join(counted)}{key}"
-
-
-def gone_outputs(flow: CompiledFlow, before: Layout) -> list[str]:
-    """The outputs that the new code no longer has, in words; a renamed one is among them.
-
-    Args:
-        flow: as the new code declares it.
-        before: the layout of the flow's last plan.
-    """
-    # Not by `Layout.outputs`: names are permanent there, also those that were left long ago.
-    names = [path.removeprefix("output/") for path in before.ways if path.startswith("output/")]
-    return [
-        f"output {name!r} is not in the new code: readers of {before.outputs[name][0]!r} get nothing more of it"
-        for name in names
-        if f"output/{name}" not in flow.paths
-    ]

@@ -34,9 +34,10 @@ from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.features.sinks import check_no_sinks
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.attempts import Attempts, is_free, kept_name, name_of
+from sqe_chain.operations.following import Follower
 from sqe_chain.operations.going_back import keep_states
 from sqe_chain.operations.progress import FlowProgress, find_progress, recreated_since
-from sqe_chain.operations.shadow import second_environment
+from sqe_chain.operations.shadow import say_changed_code, second_environment
 from sqe_chain.operations.skipped_again import find_skipped
 from sqe_chain.operations.switching import Switch, check_equal, left_to_fold, seal_sections
 from sqe_chain.plans import inputs
@@ -48,7 +49,7 @@ from sqe_chain.plans.layout import moved_outputs
 from sqe_chain.plans.own_revisions import declared_revision
 from sqe_chain.plans.plan import Plan, encoded_sections
 from sqe_chain.plans.revisions import Revisions
-from sqe_chain.plans.stored_plans import read_last_plan
+from sqe_chain.plans.stored_plans import plan_of_a_run, read_last_plan
 from sqe_chain.ports import Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol.claim import beat, check_has_run, check_not_superseded, check_stores, claim, release
 from sqe_chain.protocol.finish import commit_plan
@@ -481,7 +482,8 @@ class Rebuild:
                     + ("End the shadow, and begin another" if self.switch else "Start without --resume")
                 )
         try:
-            while service.batch().worked:
+            work = self._work(service)
+            while work():
                 if self.stopped():
                     raise ServiceStopped(
                         f"flow {self.env.flow.name!r}: asked to stop before everything was folded. Nothing has changed. "
@@ -491,6 +493,15 @@ class Rebuild:
                 seal_sections(service, spec)
         finally:
             service.leave()
+
+    def _work(self, service: StagedService) -> Callable[[], bool]:
+        """What folds a batch, and gives False where nothing is left: of states that are there, plan by plan of the flow, to compare outputs."""
+        if self.switch is None:
+            return lambda: service.batch().worked
+        env = self.env
+        follower = Follower(env, service)
+        say_changed_code(env, service.env.flow.name, follower.compared)
+        return partial(follower.batch, plan_of_a_run(env.home, env.flow.name))
 
     def _last_plan(self, second: Environment, spec: Refold, infos: Mapping[str, TopicInfo]) -> Plan:
         plan = read_last_plan(second.home, second.flow.name)

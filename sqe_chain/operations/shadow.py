@@ -11,18 +11,21 @@ It is closed before the cut-over: a process that still follows would else write 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from sqe_chain.engines.module_sources import digests_of_modules
 from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreInconsistent, Superseded
 from sqe_chain.features.file_inputs import check_no_files
 from sqe_chain.features.parking import Parking
 from sqe_chain.features.rebuilding import Rebuilding
+from sqe_chain.features.shadowing import Compared
 from sqe_chain.features.sinks import check_no_sinks
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.attempts import Attempt, Attempts, find_attempt, is_free, shadow_names
 from sqe_chain.operations.comparing import ComparedStage, Generations
-from sqe_chain.operations.comparing_outputs import KeepingEngine, OutputComparison
+from sqe_chain.operations.comparing_outputs import gone_outputs, incomparable
+from sqe_chain.operations.following import Follower, changed_code
 from sqe_chain.operations.going_back import AHEAD, end_way_back
 from sqe_chain.operations.progress import find_progress
 from sqe_chain.plans import inputs
@@ -30,8 +33,7 @@ from sqe_chain.plans.environment import Engine, Environment, Refold
 from sqe_chain.plans.own_revisions import declared_revision
 from sqe_chain.plans.plan import Plan, encoded_sections
 from sqe_chain.plans.revisions import Revisions
-from sqe_chain.plans.stored_plans import plan_of_a_run, read_plan
-from sqe_chain.ports import TopicPartition
+from sqe_chain.plans.stored_plans import plan_of_a_run
 from sqe_chain.protocol.with_plans import StagedService
 from sqe_chain.task.states import Claim
 
@@ -46,19 +48,18 @@ class Shadow:
         env: the flow as the new code declares it, and its ports; its engine is not used.
         engine: makes an engine for the shadow.
         stopped: whether to end.
-
-    Attributes:
-        outputs: what was compared of outputs; None: the shadow was not yet where the flow is.
     """
 
     env: Environment
     engine: Callable[[CompiledFlow], Engine]
     stopped: Callable[[], bool] = lambda: False
-    outputs: OutputComparison | None = None
     _service: StagedService | None = None
-    _engine: KeepingEngine | None = None
-    # Number of the flow's plan at which the shadow is; -1: it has not yet come to the flow's last one.
-    _reached: int = -1
+    _follower: Follower | None = None
+
+    @property
+    def outputs(self) -> Compared:
+        """What was compared of outputs."""
+        return Compared() if self._follower is None else self._follower.compared
 
     def run(self) -> str:
         """Follow the flow until asked to stop; gives the shadow's name.
@@ -97,10 +98,11 @@ class Shadow:
         shadow = open_shadow(env, live)
         name, spec = self._begin(live) if shadow is None else (shadow.name, _spec_of(shadow, live))
         second = second_environment(env, self.engine, name, spec)
-        second.engine = self._engine = KeepingEngine(second.engine)
         self._service = service = StagedService(second)
         service.start()
-        check_follows(service.env.flow.name, service.owned.last, live)
+        check_follows(name, service.owned.last, live)
+        self._follower = Follower(env, service)
+        say_changed_code(env, name, self._follower.compared)
         return service
 
     def batch(self) -> bool:
@@ -109,50 +111,15 @@ class Shadow:
         Raises:
             ServiceStopped: see `run`.
         """
-        service, engine, env = self._service, self._engine, self.env
-        if service is None or engine is None:
+        if self._follower is None:
             raise AssertionError("start() comes first")
+        env = self.env
         live = plan_of_a_run(env.home, env.flow.name)
-        if service.env.flow.name in live.layout.stored_in().values():
+        if self._follower.service.env.flow.name in live.layout.stored_in().values():
             raise ServiceStopped(
                 f"flow {env.flow.name!r} was switched to this shadow. Expected a flow beside it. Start the flow's service with the new code"
             )
-        role = service.env.role
-        if role.refold is None:
-            raise AssertionError("a shadow folds again")
-        plan = self._next(live)
-        until = _until(service, plan)
-        service.env.role = replace(role, refold=replace(role.refold, until=until))
-        engine.kept, engine.wanted = [], self.outputs is not None
-        worked = service.batch().worked
-        if self.outputs is not None:
-            self.outputs.compute(engine.kept)
-        at_plan = service.owned.last.next_offsets().items() >= plan.next_offsets().items()
-        if worked and not at_plan:  # more than one batch of a plan gives other changes
-            self.outputs = None
-        if at_plan:
-            self._reached = plan.number
-            self._compare_outputs(plan, live)
-        return worked
-
-    def _next(self, live: Plan) -> Plan:
-        """The plan of the flow up to which the next batch folds: the one after that where the shadow is, if it is kept."""
-        if not 0 <= self._reached < live.number:
-            return live
-        plan = read_plan(self.env.home, self.env.flow.name, self._reached + 1)
-        if plan is None:  # the shadow fell behind: outputs of several plans at once are not those of each
-            self.outputs = None
-        return plan or live
-
-    def _compare_outputs(self, plan: Plan, live: Plan) -> None:
-        if self.outputs is None:
-            if plan.number == live.number:
-                self.outputs = OutputComparison.from_here(self.env, live)
-            return
-        known = self.outputs.text()
-        self.outputs.judge(plan)
-        if not self.outputs.same and self.outputs.text() != known:
-            self.env.say([self.outputs.text()])
+        return self._follower.batch(live)
 
     def beat(self) -> bool:
         """Move the heartbeat of the shadow's own claim on; the flow has one of its own."""
@@ -168,7 +135,8 @@ class Shadow:
         progress = find_progress(env, home, infos, commits)
         number = live.number + 1 + AHEAD
         revisions = replace(Revisions.of(live), newer={})
-        sections = encoded_sections(Rebuilding(attempt=number), progress.begun, revisions)
+        code = Compared(code=digests_of_modules())
+        sections = encoded_sections(Rebuilding(attempt=number), progress.begun, revisions, code)
         spec = Refold(number, progress.starts, progress.starts, sections, live.layout.outputs, follows=True)
         return self._free_name(), spec
 
@@ -204,6 +172,41 @@ def compare(env: Environment) -> list[ComparedStage]:
     live = plan_of_a_run(env.home, env.flow.name)
     shadow = must_find(env, live)
     return Generations(env, live, shadow.plan, shadow.name).compare()
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedOutputs:
+    """What is known of the outputs of a flow and its shadow.
+
+    Attributes:
+        counts: what the shadow has compared.
+        gone: outputs that the new code no longer has, in words.
+        others: outputs that are not compared, in words.
+        left: number of the flow's plans whose outputs are still to be compared.
+    """
+
+    counts: Compared
+    gone: Sequence[str]
+    others: Sequence[str]
+    left: int
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing that was compared differs, and none is gone."""
+        return self.counts.same and not self.gone
+
+    def texts(self) -> list[str]:
+        """The same, for people."""
+        left = f"; those of {self.left} plans are still to be compared" if self.left else ""
+        return [f"{self.counts.text()}{left}", *self.gone, *self.others]
+
+
+def compare_outputs(env: Environment) -> ComparedOutputs:
+    """What a flow's shadow has found out about outputs until now; arguments and errors as `compare`."""
+    live = plan_of_a_run(env.home, env.flow.name)
+    counts, layout = Compared.of(must_find(env, live).plan), live.layout
+    left = max(0, live.number - counts.until) if counts.since >= 0 else 0
+    return ComparedOutputs(counts, gone_outputs(env.flow, layout), incomparable(env.flow, layout), left)
 
 
 def end_shadow(env: Environment) -> str:
@@ -306,11 +309,16 @@ def second_environment(
 def _spec_of(shadow: Attempt, live: Plan) -> Refold:
     """What a shadow that is there goes on to fold."""
     attempt = Rebuilding.of(shadow.plan).attempt
-    return Refold(attempt, shadow.plan.layout.starts, {}, {}, live.layout.outputs, follows=True)
+    notes = (Compared.of(shadow.plan),)
+    return Refold(attempt, shadow.plan.layout.starts, {}, {}, live.layout.outputs, follows=True, notes=notes)
 
 
-def _until(service: StagedService, live: Plan) -> dict[TopicPartition, int]:
-    """Up to where a shadow folds: the flow's position, and nothing of what the flow does not read."""
-    ends = live.next_offsets()
-    known = service.last.next_offsets() if service.last is not None else {}
-    return {tp: ends.get(tp, offset) for tp, offset in known.items()} | dict(ends)
+def say_changed_code(env: Environment, name: str, compared: Compared) -> None:
+    """Report that what a shadow has folded until now is, in part, of other code than this."""
+    changed = changed_code(compared)
+    if changed:
+        text = (
+            f"{name}: {', '.join(changed)} has changed since this shadow began, and what it has folded is of the code of then. To fold all "
+            "by this code, end it with sqe-chain shadow end, and begin another"
+        )
+        env.say([text])

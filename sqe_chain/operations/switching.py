@@ -10,15 +10,16 @@ from sqe_chain.features.closing import Closes
 from sqe_chain.features.lanes import Lanes
 from sqe_chain.features.parking import Parking
 from sqe_chain.features.rebuilding import Rebuilding
-from sqe_chain.operations.comparing import Generations, differences, gone_outputs
+from sqe_chain.features.shadowing import Compared
+from sqe_chain.operations.comparing import Generations, differences
+from sqe_chain.operations.comparing_outputs import gone_outputs
+from sqe_chain.operations.following import empty_plan
 from sqe_chain.operations.going_back import begin_back
 from sqe_chain.operations.progress import FlowProgress
 from sqe_chain.operations.shadow import check_follows, check_may_follow, check_may_have_shadow, must_find
-from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Environment, Refold
 from sqe_chain.plans.first_stage import Begun
 from sqe_chain.plans.plan import Plan
-from sqe_chain.plans.planning import layout_plan
 from sqe_chain.plans.revisions import Revisions
 from sqe_chain.plans.stored_plans import plan_of_a_run, read_plan
 from sqe_chain.ports import Home
@@ -72,18 +73,18 @@ def left_to_fold(
             f"{shadow.name} begins with plan {number}, and the flow is at plan {progress.number}. Expected a shadow that the flow has not "
             "overtaken. End it with sqe-chain shadow end, and begin another"
         )
-    return shadow.name, replace(spec, number=number)
+    return shadow.name, replace(spec, number=number, notes=(Compared.of(shadow.plan),))
 
 
 def seal_sections(service: StagedService, spec: Refold) -> None:
     """Give a shadow what an attempt that begins now has from its first plan on: how the flow goes on from the cut-over."""
-    env, owned = service.env, service.owned
-    last, infos = owned.last, inputs.describe(env.flow, env.log)
-    plan = layout_plan(last, last.ranges, owned.claim, env.clock.now_ms(), last.layout, infos, {})
+    last = service.owned.last
+    # A switch that was killed after this finds again what was compared.
+    plan = empty_plan(service, Compared.of(last))
     kept = {name: text for name, text in plan.sections.items() if name not in _GIVEN}
     given = replace(plan, sections={**kept, **spec.sections})
     rebuilding = replace(Rebuilding.of(given), attempt=spec.number)
-    owned.apply_empty(given.with_sections(rebuilding).with_id(last))
+    service.owned.apply_empty(given.with_sections(rebuilding).with_id(last))
 
 
 def check_equal(env: Environment, home: Home, shadow: Plan, name: str, *, accept: bool) -> Plan:
@@ -109,6 +110,8 @@ def check_equal(env: Environment, home: Home, shadow: Plan, name: str, *, accept
         *differences(Generations(env, live, shadow, name).compare()),
         *gone_outputs(env.flow, live.layout),
     ]
+    if not (compared := Compared.of(shadow)).same:
+        texts.append(f"{compared.text()}. Readers keep what the flow has published of these")
     if texts and not accept:
         raise ConfigurationError(
             f"flow {env.flow.name!r}: its shadow is not equal. {'. '.join(texts)}. Expected equal states and the same outputs, since readers "

@@ -13,6 +13,7 @@ from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.plans.events import Event, Notice, Observer, Waiting
+from sqe_chain.plans.plan import Section
 from sqe_chain.plans.retrying import Committing, Retry, RetryingLog, RetryingStore
 from sqe_chain.plans.settings import Settings
 from sqe_chain.ports import Header, Log, Output, Sink, StateStore, TopicPartition
@@ -133,6 +134,7 @@ class Refold:
         sections: what features keep in its birth plan; see `Plan.sections`.
         outputs: see `Layout.outputs`: those of the flow so far, whose names are permanent.
         follows: more comes after `until`: the flow goes on, and this run behind it.
+        notes: sections that its next plans keep, besides what features give them.
     """
 
     number: int
@@ -141,6 +143,7 @@ class Refold:
     sections: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     follows: bool = False
+    notes: Sequence[Section] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from sqe_chain.features.parking import (
     release_only,
     released_again,
 )
-from sqe_chain.features.rebuilding import Rebuilding, behind_after, catch_up, limits_behind
+from sqe_chain.features.rebuilding import Rebuilding, catch_up, limits_behind, sections_behind
 from sqe_chain.features.ticking import Timers, fire, ticks_again
 from sqe_chain.features.timing import event_time_after, take_by_time, taken_again, taking
 from sqe_chain.features.waiting import IdleWriters
@@ -181,7 +181,7 @@ def sections_after(
         yield closed_after(last, decision.closing, decision)
     # The last condition is for a flow that was never rebuilt: it, too, closes windows again in silence, and its plan keeps that.
     if env.role.refold is not None or Rebuilding.name in known or decision.silent:
-        yield behind_after(last, decision, env.role.refold)
+        yield from sections_behind(last, decision, env.role.refold)
     if (flow.gated and flow.outputs) or Lanes.name in known:
         lanes = lanes_after_upgrade(flow, last) or late_after(flow, last, decision, report)
         if lanes is not None:

@@ -161,6 +161,7 @@ def sections_entering(env: Environment, last: Plan, plan: Plan) -> Iterator[Sect
     refold = env.role.refold
     if refold is not None:  # the attempt at folding again seals it
         yield replace(Rebuilding.of(plan), attempt=refold.number)
+        yield from refold.notes
     lanes = lanes_entering(env.flow, last)
     if lanes is not None:
         yield lanes

@@ -25,7 +25,7 @@ from sqe_chain.operations.announcement import Announcement
 from sqe_chain.operations.comparing import ComparedStage
 from sqe_chain.operations.moving import export_states, import_states
 from sqe_chain.operations.rebuild import Rebuild
-from sqe_chain.operations.shadow import Shadow, compare, end_shadow
+from sqe_chain.operations.shadow import ComparedOutputs, Shadow, compare, compare_outputs, end_shadow
 from sqe_chain.operations.switching import Switch
 from sqe_chain.plans.environment import Environment, Ports
 from sqe_chain.plans.settings import Settings
@@ -356,6 +356,10 @@ class Rehearsal(Arming, Results):
     def compared(self, flow: Flow | CompiledFlow) -> list[ComparedStage]:
         """Compare the flow's states with those of its shadow, as the new code declares them."""
         return compare(self._with_code(flow))
+
+    def compared_outputs(self, flow: Flow | CompiledFlow) -> ComparedOutputs:
+        """What the flow's shadow has found out about outputs, as the new code declares them."""
+        return compare_outputs(self._with_code(flow))
 
     def switch(self, flow: Flow | CompiledFlow, *, accept_differences: bool = False) -> None:
         """Put the shadow's states in the place of the flow's, and go on with the new code. Ends the present run.

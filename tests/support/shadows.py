@@ -60,6 +60,16 @@ def shouting(state: StringValue, payload: StringValue) -> list[StringValue]:
     return [payload]
 
 
+def loud_of(more: int) -> Fold:
+    """Other code: the same states, outputs in capitals, and `more` further ones."""
+
+    def loud(state: StringValue, payload: StringValue) -> list[StringValue]:
+        state.value += f"{payload.value} "
+        return [StringValue(value=payload.value.upper()), *[payload] * more]
+
+    return loud
+
+
 def switched() -> Pipeline:
     """A flow that runs with the states of other code, and has counted with it."""
     pipeline = running()

@@ -6,15 +6,28 @@ come out is computed from the words alone.
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module, invalidate_caches
+from pathlib import Path
+
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
+from sqe_chain.engines.module_sources import digests_of_modules
 from sqe_chain.errors import ConfigurationError, ServiceStopped, Superseded
+from sqe_chain.features.shadowing import Compared
+from sqe_chain.operations.following import changed_code
 from sqe_chain.testing import Crash
 from sqe_chain.testing.faults import InjectedFault, PortCall
+from tests.support.plans import last_plan
 from tests.support.rebuilding import AFTER, BEFORE
-from tests.support.shadows import flow_of, follow, running, shouting, switched
+from tests.support.shadows import flow_of, follow, loud_of, running, shouting, switched
 from tests.support.word_flows import stored_words, word
+
+
+def _die_once_the_way_back_is_noted(call: PortCall, _: object) -> None:
+    if call.text.startswith("home of notes.before-1"):
+        raise Crash("before the cut-over")
 
 
 def test_a_shadow_publishes_and_changes_nothing_and_is_equal() -> None:
@@ -198,34 +211,93 @@ def test_a_follower_that_claims_a_shadow_after_the_switch_is_refused_before_it_t
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_outputs_are_compared_from_when_the_shadow_is_where_the_flow_is(more: int) -> None:
-    def shout(state: StringValue, payload: StringValue) -> list[StringValue]:
-        state.value += f"{payload.value} "
-        return [StringValue(value=payload.value.upper()), *[payload] * more]
-
-    pipeline = running()
-    same, other = pipeline.found.shadow(flow_of()), None
-    same.start()
-    while same.batch():
-        pass
-    assert same.outputs is not None
+    pipeline, other = running(), flow_of(fold=loud_of(more))
+    follow(pipeline, flow_of())
     for text in AFTER:
         pipeline.feed([text])
-        while same.batch():
-            pass
+        follow(pipeline, flow_of())  # by another process each time
     # Each word is published, and then all words: once for each plan.
-    assert (same.outputs.equal, same.outputs.same) == (2 * len(AFTER), True)
+    found = pipeline.found.compared_outputs(flow_of())
+    assert (found.counts.equal, found.same, found.counts.gaps, found.left) == (2 * len(AFTER), True, 0, 0)
     pipeline.found.end_shadow(flow_of())
-    other = pipeline.found.shadow(flow_of(fold=shout))
-    other.start()
-    while other.batch():
-        pass
+    follow(pipeline, other)
     pipeline.feed(["zoo"])
-    while other.batch():
-        pass
-    assert other.outputs is not None
-    found = other.outputs
-    assert (found.equal, found.different, found.missing, found.added) == (0, 2, 0, more)
-    assert "outputs: 0 equal, 2 different" in found.text()
+    assert pipeline.found.compared_outputs(other).left == 1
+    follow(pipeline, other)
+    counts = pipeline.found.compared_outputs(other).counts
+    assert (counts.equal, counts.different, counts.missing, counts.added) == (0, 2, 0, more)
+    assert "outputs: 0 equal, 2 different" in counts.text()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_switch_compares_the_last_outputs_and_is_refused_where_readers_would_see_others(
+    killed: bool,
+) -> None:
+    pipeline, flow = running(), flow_of(fold=loud_of(0))
+    follow(pipeline, flow)
+    pipeline.feed(AFTER[:2])  # while no shadow follows
+    if killed:  # what was compared is not lost with the process
+        pipeline.found.script.watch = _die_once_the_way_back_is_noted
+        with pytest.raises(Crash):
+            pipeline.found.switch(flow, accept_differences=True)
+        pipeline.found.script.watch = None
+    with pytest.raises(ConfigurationError, match=r"outputs: 0 equal, 3 different.*Readers keep what"):
+        pipeline.found.switch(flow)
+    pipeline.check()
+    pipeline.found.switch(flow, accept_differences=True)
+    pipeline = pipeline.same(flow)
+    pipeline.feed(AFTER[2:])
+    assert pipeline.published()[AFTER[2].upper()] == 1
+    assert "compared" not in last_plan(pipeline.store, "notes").sections
+
+
+def test_outputs_that_a_killed_shadow_has_not_compared_are_reported_as_a_gap() -> None:
+    pipeline = running()
+    follow(pipeline, flow_of())
+    pipeline.feed(AFTER[:1])
+    shadow = pipeline.found.shadow(flow_of())
+    shadow.start()
+    assert shadow.batch()  # its process dies before it has noted what it has compared
+    pipeline.feed(AFTER[1:2])
+    follow(pipeline, flow_of())
+    pipeline.feed(AFTER[2:])
+    follow(pipeline, flow_of())
+    counts = pipeline.found.compared_outputs(flow_of()).counts
+    assert (counts.equal, counts.same, counts.gaps) == (2, True, 1)
+
+
+def test_a_shadow_whose_code_has_changed_since_it_began_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "code_of_a_shadow.py"
+    known = []
+    for number in (1, 2):
+        file.write_text(f"HOW = {number}")
+        monkeypatch.delitem(sys.modules, file.stem, raising=False)
+        invalidate_caches()
+        import_module(file.stem)
+        known.append(Compared(code=digests_of_modules()))
+    assert [changed_code(compared) for compared in known] == [[file.stem], []]
+    pipeline = running()
+    follow(pipeline, flow_of())
+    shadow = next(name for name, _ in pipeline.stored_stages() if name != "notes")
+    assert file.stem in Compared.of(last_plan(pipeline.store, shadow)).code
+    del sys.modules[file.stem]
+
+
+def test_outputs_on_other_lanes_or_new_ones_are_named_and_not_compared() -> None:
+    pipeline = running(flow_of(more="more", published=True))
+    flow = flow_of(3)
+    follow(pipeline, flow)
+    pipeline.feed(AFTER)
+    follow(pipeline, flow)
+    found = pipeline.found.compared_outputs(flow)
+    assert found.counts.since == -1
+    assert found.texts()[0] == "outputs were not compared"
+    assert any("now 3: not compared" in text for text in found.others)
+    assert found.gone
+    pipeline.found.end_shadow(flow)
 
 
 def test_outputs_that_the_flow_publishes_again_after_a_crash_are_compared_once() -> None:
@@ -239,7 +311,6 @@ def test_outputs_that_the_flow_publishes_again_after_a_crash_are_compared_once()
     pipeline.found.run_until_crash()
     while shadow.batch():
         pass
-    assert shadow.outputs is not None
     pipeline.found.run_until_caught_up()
     while shadow.batch():
         pass
@@ -291,11 +362,6 @@ def test_the_way_back_leads_to_the_states_before_the_last_switch_only() -> None:
     pipeline.found.switch_back(flow_of(3, fold=shouting))
     assert stored_words(pipeline.found)["f"] == "FIG FOX"
     assert stored_words(pipeline.found)["b"] == "BEE BOA"
-
-
-def _die_once_the_way_back_is_noted(call: PortCall, _: object) -> None:
-    if call.text.startswith("home of notes.before-1"):
-        raise Crash("before the cut-over")
 
 
 @pytest.mark.parametrize("how", ["rebuild", "end", "killed", "lost"])
