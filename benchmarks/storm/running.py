@@ -33,6 +33,9 @@ _SLOWLY_S = 0.3
 _BUSY_S = 0.02
 """Between two reports: while a program is waited for, so that enough are left; and while a fault may strike what is in work."""
 
+_ENOUGH = 30
+"""Facts at stake with which a consumer has something to do."""
+
 _KEPT_SHARE = 0.98
 _UNCHANGED_S = 5.0
 
@@ -55,7 +58,7 @@ class Storm:
     kafka: KafkaServer
     databases: Sequence[RedisServer | PostgresServer]
     seconds: float
-    limit_s: float = 180.0
+    limit_s: float = PATIENCE_S
     _instance: int = 0
     _sent: int = 0
     _ready: list[tuple[bytes, bytes]] = field(default_factory=list)
@@ -233,14 +236,19 @@ class Storm:
         self._meanwhile(lambda: self._progress() > self._before, "the consumer counts nothing")
 
     def _meanwhile(self, condition: Callable[[], bool], otherwise: str) -> None:
-        """Send slowly until a condition holds.
+        """Wait until a condition holds; send a report now and then, unless the consumer has enough to count.
+
+        Else a slow start would use up the reports that later faults need.
 
         Raises:
             Stuck: it does not hold in time.
         """
 
         def holds() -> bool:
-            self._send_for(_SLOWLY_S, _SLOWLY_S)
+            if self._at_stake() < _ENOUGH:
+                self._produce_next()
+            self._supervise()
+            time.sleep(_SLOWLY_S)
             return condition()
 
         if not wait(holds, PATIENCE_S, every_s=0):
