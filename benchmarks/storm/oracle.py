@@ -14,12 +14,14 @@ Totals = Mapping[str, tuple[int, int]]
 
 
 class Verdict(StrEnum):
-    """What a system did in a storm."""
+    """What a system did in a storm.
+
+    Lost and doubled facts are one verdict: where both can happen, luck decides which of them does. Numbers tell them apart.
+    """
 
     EXACT = "exact"
     REPEATED = "counts what comes again"
-    DOUBLED = "counts twice what came once"
-    LOST = "loses"
+    MISCOUNTED = "miscounts what came once"
     NONE = "no verdict"
 
 
@@ -53,10 +55,8 @@ class Judgement:
     @property
     def verdict(self) -> Verdict:
         """The worst of what is wrong."""
-        if self.lost:
-            return Verdict.LOST
-        if self.doubled or self.torn:
-            return Verdict.DOUBLED
+        if self.lost or self.doubled or self.torn:
+            return Verdict.MISCOUNTED
         return Verdict.REPEATED if self.repeated else Verdict.EXACT
 
 

@@ -36,6 +36,9 @@ _BUSY_S = 0.02
 _ENOUGH = 30
 """Facts at stake with which a consumer has something to do."""
 
+LATE_S = 60.0
+"""How long a fact may be missing after all work seems done: some systems wait before they try again what failed."""
+
 _KEPT_SHARE = 0.98
 _UNCHANGED_S = 5.0
 
@@ -279,6 +282,8 @@ class Storm:
         self._producer.flush()
         self._until(lambda: len(self._watcher.passed) == CLOSERS, self._republisher)
         self._until(self._counted, self._consumer)
+        wait(lambda: self._at_stake() == 0, LATE_S)
+        self._until(self._counted, self._consumer)  # also what came late
 
     def _counted(self) -> bool:
         """Whether the closing facts are counted, hence all others, and stored."""
