@@ -1,4 +1,4 @@
-"""A log whose inputs are held by topics of another cluster: a flow goes on to know them by their old names, ids and offsets.
+"""A log whose topics are held by those of another cluster: a flow goes on to know them by their old names, ids and offsets.
 
 Lanes of what a flow publishes have the names and ids of its inputs in them. So these stay as they were, whatever the topics
 are called in the other cluster. Offsets go on where the flow had read to: those that it knows from before mean nothing there.
@@ -7,7 +7,7 @@ So nobody can read by an old offset what has another record now: everything befo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqe_chain.errors import AnotherCluster, ConfigurationError, LostOffsets
@@ -18,6 +18,7 @@ from sqe_chain.ports import (
     Log,
     Membership,
     Message,
+    Output,
     Range,
     TopicInfo,
     TopicPartition,
@@ -28,13 +29,13 @@ from sqe_chain.ports import (
 
 @dataclass(frozen=True, slots=True)
 class MirroredTopic:
-    """What holds an input now.
+    """What holds an input now, or takes an output.
 
     Attributes:
         name: name of the topic.
         topic_id: its id, 16 bytes.
-        known_id: the id by which the flow knows it, 16 bytes.
-        begins: partition -> offset at which the flow goes on as it counts, and the same as the topic counts.
+        known_id: the id by which the flow knows it, 16 bytes; of an output the topic's own.
+        begins: partition -> offset at which the flow goes on as it counts, and the same as the topic counts; of an output none.
     """
 
     name: str
@@ -88,6 +89,31 @@ class _MirroredMessage:
         """None: there are no events among the records."""
 
 
+@dataclass(frozen=True, slots=True)
+class _MirrorWriter(Writer):
+    """Publishes to the topics that hold those which the flow names."""
+
+    base: Writer
+    name: Callable[[str], str]
+
+    def connect(self, topics: Sequence[str]) -> None:
+        self.base.connect([self.name(topic) for topic in topics])
+
+    def write(self, outputs: Sequence[Output]) -> None:
+        self.base.write(
+            [
+                (self.name(topic), partition, key, value, headers, time_ms)
+                for topic, partition, key, value, headers, time_ms in outputs
+            ]
+        )
+
+    def flush(self) -> None:
+        self.base.flush()
+
+    def close(self) -> None:
+        self.base.close()
+
+
 @dataclass(frozen=True, eq=False)
 class MirrorLog(Log):
     """A log some of whose topics are known by other names, ids and offsets; see the module and `sqe_chain.ports.Log`.
@@ -130,7 +156,7 @@ class MirrorLog(Log):
     ) -> None:
         if topic in self.topics:
             raise ConfigurationError(
-                f"input {topic!r} is held by {self._name(topic)!r} of cluster {self.cluster!r}, which is gone. Expected that topic. "
+                f"topic {topic!r} is held by {self._name(topic)!r} of cluster {self.cluster!r}, which is gone. Expected that topic. "
                 "Restore it, or fail over to another cluster"
             )
         self.base.create_topic(topic, partitions, kept=kept, compacted=compacted)
@@ -183,7 +209,7 @@ class MirrorLog(Log):
         )
 
     def writer(self) -> Writer:
-        return self.base.writer()
+        return _MirrorWriter(self.base.writer(), self._name)
 
     def transactional_writer(self, transactional_id: str, topics: Iterable[str]) -> TransactionalWriter:
         return self.base.transactional_writer(transactional_id, topics)

@@ -1,4 +1,4 @@
-"""`sqe-chain failover`: goes on in another Kafka cluster, which mirrors the inputs of a flow."""
+"""`sqe-chain failover`: goes on in another Kafka cluster, which mirrors the topics of a flow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def failover(
     operation: OperationOptions,
     topics: Annotated[
         list[str] | None,
-        Option("The name of an input in the other cluster, if it is another one. Repeatable.", "INPUT=TOPIC"),
+        Option(
+            "The name of an input or output in the other cluster, if it is another one. Repeatable.",
+            "NAME=TOPIC",
+        ),
     ] = None,
     margin_ms: Annotated[
         int,
@@ -32,13 +35,13 @@ def failover(
     ] = MARGIN_MS,
     accept_missing: Annotated[
         list[str] | None,
-        Option("A lane, as the error names it, whose missing records never count. Repeatable.", "LANE"),
+        Option("A lane, as the error names it, on which records may be missing there. Repeatable.", "LANE"),
     ] = None,
 ) -> None:
-    """Go on in the Kafka cluster of --kafka, which mirrors the inputs of the flow. The same command brings it back.
+    """Go on in the Kafka cluster of --kafka, which mirrors the inputs and outputs of the flow. The same command brings it back.
 
-    All inputs must be envelopes that flows have published. Records that the mirror repeats are dropped. If it has not received some,
-    nothing changes, and their lanes are named. Then start the service with the new --kafka: the store refuses the old cluster from then on.
+    All inputs must be envelopes that flows have published. Records that the mirror repeats are dropped. If it has not received all that
+    was counted or published, nothing changes, and the lanes are named. Then start the service with the new --kafka: the store refuses the old cluster from then on.
     """
     flow = load_flow(target)
     check_may_fail_over(flow)
@@ -48,7 +51,7 @@ def failover(
         done = work_with_heartbeat(prepared, work)
     for missing in done.accepted:
         ERR.print(f"accepted: lane {missing.lane}: {missing.text}")
-    read = ", ".join(f"{name} from {there}" for name, there in sorted(done.topics.items()))
+    known = ", ".join(f"{name} as {there}" for name, there in sorted(done.topics.items()))
     ERR.print(
-        f"flow {flow.name!r} goes on in cluster {done.cluster} after plan {done.plan}, and reads {read}; start its service there"
+        f"flow {flow.name!r} goes on in cluster {done.cluster} after plan {done.plan}, and knows {known}; start its service there"
     )

@@ -15,7 +15,7 @@ The own link ends with its ordinal and `of`. Of the envelopes of one input, star
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
 from operator import add
@@ -68,6 +68,8 @@ _join: Final = b"".join
 _LINK_PLACE: Final = Struct("<BQBI")
 """Offset and leader epoch of a link, each after its tag."""
 _FIXED64: Final = Struct("<Q")
+_LONG: Final = 0x80
+"""From this length on a varint takes two bytes."""
 _LOW_BITS: Final = 14
 _LOW_TIMES: Final = tuple(bytes((low & 0x7F | 0x80, low >> 7 | 0x80)) for low in range(1 << _LOW_BITS))
 """The first two bytes of a time's varint: they change every millisecond, the others every 16 s."""
@@ -264,6 +266,12 @@ class WrittenLane:
         self.template = template
         self.offset = -1
         self.previous: dict[int, bytes] = {}
+
+    def ends(self) -> Iterator[tuple[int, bytes]]:
+        """Output partition, and the highest position that was written there."""
+        for partition, field in self.previous.items():
+            # A field has its tag, and the length of the position in one byte or two.
+            yield partition, field[2 if field[1] < _LONG else 3 :]
 
 
 def frames(rows: Iterable[tuple[WrittenLane, Source, int, int, int]]) -> Frames:

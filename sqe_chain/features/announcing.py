@@ -20,6 +20,7 @@ from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.layout import Layout
 from sqe_chain.plans.plan import Plan, Section
 from sqe_chain.plans.planning import plan_after
+from sqe_chain.plans.published import PublishedLanes
 from sqe_chain.ports import StateStore, TopicInfo
 from sqe_chain.task.announced import (
     Given,
@@ -69,6 +70,8 @@ def announcement_plan(
     """
     ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
     plan = plan_after(last, claim, clock_ms, last.layout, ranges, last.marks)
+    if plan.published is not None:  # what is published again is on lanes of its own, which nobody notes
+        plan = replace(plan, published=PublishedLanes(plan.number))
     return plan.carried_from(last, (Rebuilding(), Announcing(announced))).with_id(last)
 
 

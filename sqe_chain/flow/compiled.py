@@ -77,6 +77,8 @@ class CompiledFlow:
         keeps_plans: whether it needs a store: for states, for how far its files are read, or for what a transaction has published.
         seals_outputs: whether plans have digests of outputs, so that a redo gives what receivers may have. Of a transactional flow they
             have none of a plan that is redone.
+        notes_lanes: whether plans note where the lanes of its outputs end, because it may go on in another cluster; see
+            `sqe_chain.operations.failover`.
         marker_topic: where a transaction notes which plan it has published; empty: the flow is not transactional.
         may_run_apart: whether it has stages, and several readers could run it; see `check_apart`.
         ticking: names of the stages that go by the batch's clock.
@@ -135,6 +137,7 @@ class CompiledFlow:
     keeps_plans: bool = field(init=False, repr=False)
     marker_topic: str = field(init=False, repr=False)
     seals_outputs: bool = field(init=False, repr=False)
+    notes_lanes: bool = field(init=False, repr=False)
     may_run_apart: bool = field(init=False, repr=False)
     ticking: frozenset[str] = field(init=False, repr=False)
     falling: frozenset[str] = field(init=False, repr=False)
@@ -193,6 +196,10 @@ class CompiledFlow:
             "keeps_plans": bool(stages or files or self.transactional),
             "marker_topic": marker_topic,
             "seals_outputs": bool(stages or files) and not self.transactional,
+            "notes_lanes": bool(stages and outputs and self.poison == "stop" and not gated)
+            and not (self.transactional or self.allow_compacted or self.partitions is not None)
+            and not any(node.raw or node.files for node in sources)
+            and not any(trait.ticks for trait in traits),
             "may_run_apart": bool(stages)
             and not files
             and not self.transactional

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from sqe_chain.adapters.mirror import MirroredTopic, MirrorLog
 from sqe_chain.envelope.carrier import find_head
@@ -23,15 +23,17 @@ from sqe_chain.errors import (
     ServiceStopped,
 )
 from sqe_chain.features.announcing import Announcing
+from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.noting import CodecNotes
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.operations.mirrored_outputs import MissingRecords, missing_outputs
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.layout import Marks, check_layout
 from sqe_chain.plans.mirrors import Mirrors
 from sqe_chain.plans.plan import Plan, PlannedRange
 from sqe_chain.plans.planning import plan_after
 from sqe_chain.plans.stored_plans import check_sections, plan_of_a_run
-from sqe_chain.ports import Header, Message, Range, TopicInfo, TopicPartition
+from sqe_chain.ports import Header, Message, Range, TopicInfo
 from sqe_chain.protocol.claim import beat, check_claim, claim, release, stamp
 from sqe_chain.protocol.finish import PlanLog
 from sqe_chain.task.exclusion import record_crc
@@ -39,23 +41,9 @@ from sqe_chain.task.states import Claim
 
 MARGIN_MS: Final = 300_000
 """How long before the last record of each partition reading goes on, in milliseconds: what is read again costs only time."""
-_SURVIVING: Final = {Mirrors.name, CodecNotes.name, Announcing.name}
+_SURVIVING: Final = {Mirrors.name, CodecNotes.name, Announcing.name, EventTime.name}
 """Sections of plans that hold no offsets."""
 _SHOWN: Final = 10
-
-
-class MissingRecords(NamedTuple):
-    """What the mirror has not received of a lane.
-
-    Attributes:
-        tp: input as the flow declares it, and partition.
-        lane: the lane, 16 hexadecimal digits.
-        text: what is missing.
-    """
-
-    tp: TopicPartition
-    lane: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +53,7 @@ class FailedOver:
     Attributes:
         plan: number of its plan.
         cluster: id of the cluster in which the flow goes on.
-        topics: input -> its topic there.
+        topics: input or output topic -> its topic there.
         accepted: what is missing there, and was accepted.
     """
 
@@ -91,16 +79,13 @@ def check_may_fail_over(flow: CompiledFlow) -> None:
             )
             for source in flow.sources
         ),
-        (
-            "publishes outputs: what the mirror has not received of them would be missing there",
-            bool(flow.outputs),
-        ),
+        ("publishes records with SQE's keys, which name no lane", flow.writes_sqe),
         ("is transactional", flow.transactional),
         (
             f"has poison={flow.poison!r}: what it noted of failed records is in the old cluster, or by offset",
             flow.poison != "stop",
         ),
-        ("follows event time", flow.timed),
+        ("takes its inputs by event time", flow.by_time),
         ("goes by a clock", bool(flow.ticking)),
         ("allows compacted inputs, in which nobody notices a gap", flow.allow_compacted),
         ("is one of several readers", flow.partitions is not None),
@@ -109,7 +94,7 @@ def check_may_fail_over(flow: CompiledFlow) -> None:
         if holds:
             raise ConfigurationError(
                 f"flow {flow.name!r} {why}. Expected a flow with stages, all of whose inputs are envelopes that flows have published, with "
-                "poison='stop', without outputs and without event time. Begin in the other cluster under another flow name"
+                "poison='stop' and without event time. Begin in the other cluster under another flow name"
             )
 
 
@@ -119,9 +104,9 @@ class Failover:
 
     Args:
         env: the flow, with its stores, and the other cluster as its log.
-        names: input as the flow declares it -> its topic there, where it has another name.
+        names: input or output topic as the flow declares it -> its topic there, where it has another name.
         margin_ms: see `MARGIN_MS`.
-        accepted: lanes, 16 hexadecimal digits each, on which records may be missing.
+        accepted: lanes on which records may be missing; see `MissingRecords.lane`.
     """
 
     env: Environment
@@ -179,6 +164,8 @@ class Failover:
                 "read the mirror", partial(look.read, log, mirrors.topics[planned.topic])
             )
             marks[planned.tp] = look.marks
+        if not again:
+            missing += env.retry.call("look for outputs", partial(missing_outputs, env.flow, last, log))
         self._check_accepted(missing)
         if again and not missing:
             raise ConfigurationError(
@@ -189,32 +176,37 @@ class Failover:
         ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
         layout = replace(last.layout, cluster=cluster)
         plan = plan_after(last, mine, env.clock.now_ms(), layout, ranges, marks)
+        if plan.published is not None:
+            lost = {records.lane for records in missing}
+            plan = replace(plan, published=plan.published.without(lost))
         return plan.carried_from(last, [mirrors]).with_id(), tuple(missing)
 
     def _describe(self, last: Plan) -> dict[str, TopicInfo]:
-        """The topics that hold the inputs, by the names of the inputs."""
+        """The topics that hold inputs and outputs, by the names that the flow has for them."""
         env, known = self.env, last.layout.sources
-        unknown = sorted(self.names.keys() - known.keys())
-        names = {topic: self.names.get(topic, topic) for topic in known}
+        needed = sorted({*known, *env.flow.written_topics})
+        unknown = sorted(self.names.keys() - set(needed))
+        names = {topic: self.names.get(topic, topic) for topic in needed}
         if unknown or len(set(names.values())) < len(names):
             raise ConfigurationError(
-                f"flow {env.flow.name!r}: --topics gives {dict(self.names)}. Expected another topic for each of its inputs: "
-                f"{', '.join(sorted(known))}. Give INPUT=TOPIC for those that have other names"
+                f"flow {env.flow.name!r}: --topics gives {dict(self.names)}. Expected another topic for each of its inputs and outputs: "
+                f"{', '.join(needed)}. Give NAME=TOPIC for those that have other names"
             )
         infos = env.log.describe(names.values())
         absent = sorted(name for name in names.values() if name not in infos)
         if absent:
             raise ConfigurationError(
-                f"flow {env.flow.name!r}: {', '.join(absent)} not found in the other cluster. Expected the mirrors of its inputs. Give their names "
-                "with --topics INPUT=TOPIC"
+                f"flow {env.flow.name!r}: {', '.join(absent)} not found in the other cluster. Expected the mirrors of its inputs and outputs. "
+                "Give their names with --topics NAME=TOPIC"
             )
         for topic, name in names.items():
-            if infos[name].partitions < known[topic][1]:
+            partitions = _partitions_of(topic, env.flow, last)
+            if infos[name].partitions < partitions:
                 raise PartitionsMismatch(
-                    f"{name!r} in the other cluster has {infos[name].partitions} partitions, and {known[topic][1]} of {topic!r} were read. "
+                    f"{name!r} in the other cluster has {infos[name].partitions} partitions, and the flow knows {partitions} of {topic!r}. "
                     "Expected as many at least. Mirror it with the same partitions"
                 )
-            if infos[name].compacted:
+            if infos[name].compacted and topic in known:
                 raise ConfigurationError(
                     f"{name!r} in the other cluster is compacted. Expected all records. Mirror it without compaction"
                 )
@@ -230,13 +222,16 @@ class Failover:
             )
         if cluster == last.layout.cluster:
             noted = {topic: (known.name, known.topic_id) for topic, known in before.topics.items()}
-            if noted != {topic: (info.name, info.topic_id) for topic, info in infos.items()}:
+            # An output that was declared since then is in this cluster by its own name.
+            mirrored = [topic for topic in infos if topic in noted or topic in last.layout.sources]
+            if noted != {topic: (infos[topic].name, infos[topic].topic_id) for topic in mirrored}:
                 raise ConfigurationError(
                     f"flow {flow.name!r} reads cluster {cluster} already, and there not these topics. Expected the address of another one. "
                     "Give it with --kafka"
                 )
             return before
         begins: dict[str, dict[int, tuple[int, int]]] = {topic: {} for topic in infos}
+        sources = last.layout.sources
         for planned in last.ranges:
             there = self._first_offset(planned, last.marks[planned.tp], infos[planned.topic])
             begins[planned.topic][planned.partition] = planned.stop, there
@@ -244,7 +239,10 @@ class Failover:
             cluster,
             {
                 topic: MirroredTopic(
-                    info.name, info.topic_id, bytes.fromhex(last.layout.sources[topic][0]), begins[topic]
+                    info.name,
+                    info.topic_id,
+                    bytes.fromhex(sources[topic][0]) if topic in sources else info.topic_id,
+                    begins[topic],
                 )
                 for topic, info in infos.items()
             },
@@ -340,6 +338,12 @@ class _Look:
                     self.marks.pass_over(head, offset)
             seen.pass_over(head, offset)
             seen.accept(head, offset)
+
+
+def _partitions_of(topic: str, flow: CompiledFlow, last: Plan) -> int:
+    """How many partitions of a topic the flow has read, or writes."""
+    written = [output.partitions for output in flow.outputs if output.topic == topic]
+    return max([last.layout.sources.get(topic, ("", 0))[1], *written])
 
 
 def _check_plan(flow: CompiledFlow, last: Plan) -> None:

@@ -1,4 +1,4 @@
-"""What a failover notes in plans: in which cluster the inputs are read, what they are called there, and where reading goes on.
+"""What a failover notes in plans: in which cluster the flow goes on, what its topics are called there, and where reading goes on.
 
 What is bound to lanes survives: marks, states, and what the flow publishes. What is bound to offsets ends at the failover; see
 `sqe_chain.adapters.mirror`.
@@ -22,7 +22,7 @@ class Mirrors(Section):
 
     Attributes:
         cluster: id of the cluster; empty: there was no failover.
-        topics: input as the flow declares it -> the topic that holds it.
+        topics: input or output topic as the flow declares it -> the topic that holds it.
     """
 
     name: ClassVar[str] = "mirrors"

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from sqe_chain.errors import START_OVER, StoreInconsistent
 from sqe_chain.plans.layout import Layout, Marks, by_name, marks_in
+from sqe_chain.plans.published import PublishedLanes
 from sqe_chain.ports import Range, TopicPartition
 from sqe_chain.task.exclusion import Exclusion
 from sqe_chain.task.states import Claim
@@ -196,6 +197,7 @@ class Plan:
         placed: whether all keys that the first stages have got since the flow began lie in the state partition with the number of their
             input partition. False: some do not, or nobody has looked, as in plans of older versions.
         marker: what a transactional flow had published when it was sealed; None: nobody has noted it.
+        published: where the lanes of outputs end; None: nobody has noted it, as in flows that stay in their cluster.
     """
 
     number: int
@@ -212,6 +214,7 @@ class Plan:
     gives: Mapping[str, int] | None = None
     placed: bool = False
     marker: NotedMarker | None = None
+    published: PublishedLanes | None = None
     # No part of the plan: `replace` makes a new one for each copy, since what was worked out holds for these fields alone.
     memo: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
 
@@ -297,6 +300,8 @@ class Plan:
             second["placed"] = True
         if self.marker is not None:
             second["marker"] = self.marker
+        if self.published is not None:
+            second["published"] = self.published.to_json()
         members = (
             _dump(first)[1:-1],
             f'"layout":{memo.layout}',
@@ -336,6 +341,7 @@ class Plan:
                 raw.get("gives"),
                 raw.get("placed", False),
                 NotedMarker(*raw["marker"]) if raw.get("marker") else None,
+                PublishedLanes.from_json(raw["published"]) if raw.get("published") else None,
             )
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError, zlib.error) as error:
             raise _unreadable("a stored plan", error) from error

@@ -103,4 +103,5 @@ def plan_after(
     """The beginning of the plan after another one, still without sections and id."""
     known = {planned.tp: marks[planned.tp] for planned in ranges}
     number, before, placed = last.number + 1, last.plan_id, last.placed
-    return Plan(number, "", before, claim, clock_ms, layout, ranges, known, placed=placed)
+    plan = Plan(number, "", before, claim, clock_ms, layout, ranges, known, placed=placed)
+    return replace(plan, published=last.published)

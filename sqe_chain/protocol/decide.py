@@ -33,10 +33,12 @@ from sqe_chain.features.waiting import IdleWriters
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.first_stage import Begun
 from sqe_chain.plans.layout import Marks
 from sqe_chain.plans.look import Look, Offsets
 from sqe_chain.plans.plan import NotedMarker, Plan, PlannedRange, Section
 from sqe_chain.plans.planning import plan_after
+from sqe_chain.plans.published import PublishedLanes
 from sqe_chain.plans.revisions import Revisions
 from sqe_chain.task.digest import CURRENT, ROUTED, VERSION
 from sqe_chain.task.exclusion import Exclusion
@@ -230,8 +232,29 @@ def batch_plan(
     wakes = decision.wakes and not decision.reads
     gives = report.gives | {VERSION: CURRENT}
     placed = last.placed and report.placed
-    plan = replace(plan, exclusions=exclusions, wakes=wakes, gives=gives, placed=placed, marker=marker)
+    published = _published_after(env.flow, last, decision, report)
+    plan = replace(
+        plan,
+        exclusions=exclusions,
+        wakes=wakes,
+        gives=gives,
+        placed=placed,
+        marker=marker,
+        published=published,
+    )
     return plan.carried_from(last, sections_after(env, last, decision, report)).with_id(last)
+
+
+def _published_after(
+    flow: CompiledFlow, last: Plan, decision: BatchDecision, report: Report
+) -> PublishedLanes | None:
+    """Where the lanes of outputs end after a batch; None: the flow notes none."""
+    if not flow.notes_lanes:
+        return None
+    # An older version has noted nothing, nor has a flow without stages that this one was. A birth plan comes before all outputs.
+    new = last.number == 0 and Begun.name not in last.sections
+    known = last.published or PublishedLanes(0 if new else last.number + 1)
+    return known if decision.silent else known.after(report.lane_ends, last.number + 1)
 
 
 def marks_after(before: Plan, report: Report) -> Marks:

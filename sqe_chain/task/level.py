@@ -239,6 +239,7 @@ class Level:
                 self._report.gives[of_cell(stage.name, cell)] = rows_digest(changed)
                 yield ChangedStates(self._level, index, cell, changed)
         self._report.failed += self._failures.values()
+        self._report.add_ends(self._gatherer.ends())
         if self._traces is not None:
             self._report.traces.append(self._traces.report)
         if self._collector.made:

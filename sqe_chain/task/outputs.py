@@ -29,6 +29,7 @@ from sqe_chain.ports import Headers, Output, TopicInfo
 from sqe_chain.task.collector import Made
 from sqe_chain.task.inputs import Inputs
 from sqe_chain.task.records import has_columns
+from sqe_chain.task.results import LaneEnds
 from sqe_chain.task.revisions import OutputRevisions
 from sqe_chain.task.routes import Header, with_routes
 from sqe_chain.task.target import Saved, Target, headers_size
@@ -86,7 +87,7 @@ class Gatherer:
         revisions: OutputRevisions | None = None,
         routes: Header | None = None,
     ) -> None:
-        self._clock_ms, self._routes = clock_ms, routes
+        self._clock_ms, self._routes, self._notes_lanes = clock_ms, routes, flow.notes_lanes
         self._routed = routes is not None or shard is None
         promised = watermarks or {}
         self._make = {
@@ -157,6 +158,15 @@ class Gatherer:
                 return True
             begin = end
         return False
+
+    def ends(self) -> LaneEnds:
+        """Where the lanes of all records end that were gathered; empty if plans do not note it."""
+        ends: LaneEnds = {}
+        for target in (*self._targets.values(), *self._revised.values()) if self._notes_lanes else ():
+            for written in target.lanes.values():
+                for partition, position in written.ends():
+                    ends.setdefault((target.topic, partition), {})[written.template.lane] = position
+        return ends
 
     def refusal(self, made: Sequence[Made], number: int, inputs: Inputs) -> Exception | None:
         """Why these payloads of one input cannot be published; None: they can."""

@@ -93,6 +93,7 @@ class Reading:
         """After the last portion: changed states if there is no shuffle, and the report, last of all."""
         if self._level is not None:
             yield from self._level.finish()
+        self.report.add_ends(self._gatherer.ends())
         if self._traces is not None:
             self.report.traces.append(self._traces.report)
         first = 1 if self._level is None else 2

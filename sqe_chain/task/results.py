@@ -23,6 +23,8 @@ from sqe_chain.task.states import Transition
 from sqe_chain.task.trace_report import TraceReport
 
 Found = TypeVar("Found")
+LaneEnds = dict[tuple[str, int], dict[int, bytes]]
+"""Output topic and partition -> lane -> the last position that was written there."""
 
 
 class Sections(dict[type, object]):
@@ -208,6 +210,7 @@ class Report:
         sections: name of a feature -> what its stages report, by their names and state partitions.
         traces: of the records and outputs, in flows that follow traces.
         gives: digests of outputs, dead-letter records and changed states, for plans.
+        lane_ends: where the lanes of outputs end; nothing unless `CompiledFlow.notes_lanes`.
     """
 
     ends: list[PartitionEnd] = field(default_factory=list)
@@ -224,6 +227,7 @@ class Report:
     sections: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
     traces: list[TraceReport] = field(default_factory=list)
     gives: Digests = field(default_factory=dict)
+    lane_ends: LaneEnds = field(default_factory=dict)
 
     @property
     def fresh(self) -> int:
@@ -244,8 +248,14 @@ class Report:
         self.notices += other.notices
         self.traces += other.traces
         add_digests(self.gives, other.gives)
+        self.add_ends(other.lane_ends)
         for name, known in other.sections.items():
             self.sections.setdefault(name, {}).update(known)
+
+    def add_ends(self, ends: LaneEnds) -> None:
+        """Take in where lanes end that others have written."""
+        for place, known in ends.items():
+            self.lane_ends.setdefault(place, {}).update(known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Two clusters in memory: a republisher and totals of words in the first one, and a mirror in the second one that repeats and lags."""
+"""Two clusters in memory: a republisher and totals of words in the first one, and mirrors in the second one that repeat and lag."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.adapters.memory.store import MemoryStore
+from sqe_chain.envelope.message import read
 from sqe_chain.flow import Flow
 from sqe_chain.operations.failover import FailedOver, Failover
 from sqe_chain.plans.mirrors import follow_mirrors
@@ -20,17 +21,26 @@ from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.ports import Log
 from sqe_chain.testing import Rehearsal
 from tests.support.environments import environment_of
+from tests.support.typed_results import payloads_of
 from tests.support.word_flows import first_letter, stored_words, word, words_by_first_letter
 
 _names = itertools.count()
 PARTITIONS = 2
 INPUT = "words"
+OUTPUT = "letters"
 
 
 def totals_of_words(name: str = "notes") -> Flow:
     """A flow that keeps the words of each first letter, and publishes nothing."""
     flow = Flow(name, state_partitions=2)
     words_by_first_letter(flow, INPUT)
+    return flow
+
+
+def published_totals(name: str = "notes") -> Flow:
+    """The same flow, which publishes each word that it has counted, too."""
+    flow = Flow(name, state_partitions=2)
+    words_by_first_letter(flow, INPUT).to(OUTPUT, key=first_letter, partitions=PARTITIONS)
     return flow
 
 
@@ -50,11 +60,12 @@ class Following(Rehearsal):
 
 @dataclass
 class Mirror:
-    """Copies the input from one cluster to another, in the order of each partition, as MirrorMaker does; it keeps no offsets."""
+    """Copies a topic from one cluster to another, in the order of each partition, as MirrorMaker does; it keeps no offsets."""
 
     source: MemoryLog
     target: MemoryLog
     name: str
+    topic: str = INPUT
     _next: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
     def copy(self, most: int = 1_000, *, again: int = 0) -> None:
@@ -65,7 +76,9 @@ class Mirror:
             again: how many of those before are copied again first.
         """
         for partition in range(PARTITIONS):
-            records = [record for record in self.source.records(INPUT) if record.partition() == partition]
+            records = [
+                record for record in self.source.records(self.topic) if record.partition() == partition
+            ]
             known = self._next[partition]
             self._next[partition] = min(known + most, len(records))
             for record in records[max(0, known - again) : self._next[partition]]:
@@ -113,6 +126,10 @@ class Clusters:
                 self.second.append(name, partition, None)
             self.second.truncate_before(name, partition, 3 * (1 + partition))
         self.mirror = Mirror(self.first, self.second, name)
+        self.outputs: Mirror | None = None
+        if self.flow.compile().outputs:
+            self.outputs = Mirror(self.first, self.second, f"first.{OUTPUT}", OUTPUT)
+            self.second.create_topic(self.outputs.name, PARTITIONS)
         self.fed: list[str] = []
 
     def service(self, log: MemoryLog) -> Following:
@@ -138,7 +155,8 @@ class Clusters:
         found = self.service(to or self.second)
         found._log = lambda: found.log  # type: ignore[method-assign] # as the command opens it
         env = environment_of(found)
-        names = {INPUT: self.name} if names is None else names
+        if names is None:
+            names = {INPUT: self.name} | ({OUTPUT: self.outputs.name} if self.outputs else {})
         return found, partial(Failover(env, names, accepted=accepted).run)
 
     def fail_over(
@@ -154,7 +172,29 @@ class Clusters:
 
     def check(self) -> None:
         """Each word counts once, in the order in which it was published."""
+        assert stored_words(self.totals) == {key: " ".join(words) for key, words in self.expected().items()}
+
+    def expected(self) -> dict[str, list[str]]:
+        """Words by first letter, as they were published."""
         expected = defaultdict[str, list[str]](list)
         for text in self.fed:
             expected[text[0]].append(text)
-        assert stored_words(self.totals) == {key: " ".join(words) for key, words in expected.items()}
+        return dict(expected)
+
+
+def read_by_lanes(log: MemoryLog, topic: str) -> dict[str, list[str]]:
+    """The words by first letter that a reader counts who takes what is not beyond the last one on its lane for a replay.
+
+    Lanes and positions are what the page of concepts names, and not what envelopes state of them.
+    """
+    found, marks = defaultdict[str, list[str]](list), dict[tuple[object, ...], tuple[int, ...]]()
+    for record in log.records(topic):
+        envelope = read(record.value())
+        links = envelope.chain.links
+        lane = record.partition(), *((link.topic, link.partition, link.output, link.shard) for link in links)
+        position = links[0].offset, *(link.ordinal for link in links)
+        if position > marks.get(lane, ()):
+            marks[lane] = position
+            for payload in payloads_of(StringValue, envelope):
+                found[payload.value[0]].append(payload.value)
+    return dict(found)

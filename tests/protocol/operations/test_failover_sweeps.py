@@ -1,35 +1,47 @@
 """Goal: a failover that dies, is paused or gets no answer anywhere leaves the flow in one cluster or in the other, and exact.
 
-Method: as `tests/protocol/test_crash_sweep.py`. What each word counts is known from what was published alone.
+Method: as `tests/protocol/test_crash_sweep.py`. What each word counts, and what a reader there gets,
+is known from what was published alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from sqe_chain.errors import AnotherCluster, ConfigurationError, ServiceStopped, Superseded
-from tests.support.mirrored import Clusters
+from sqe_chain.errors import AnotherCluster, ConfigurationError, GapError, ServiceStopped, Superseded
+from sqe_chain.flow import Flow
+from tests.support.mirrored import Clusters, published_totals, read_by_lanes, totals_of_words
 from tests.support.sweeping import HANGS_S, Operations, Point
 
+FLOWS = [totals_of_words, published_totals]
 KILLED, PAUSED, UNANSWERED = Operations(every=2), Operations(every=3), Operations(every=3)
 
 
-def begun() -> Clusters:
+def begun(declared: Callable[[], Flow]) -> Clusters:
     """Something is counted, and more is mirrored than that, some of it twice."""
-    clusters = Clusters()
+    clusters = Clusters(flow=declared())
     clusters.feed("ant bee cow dog elk fox ape")
     clusters.totals.run_until_caught_up()
     clusters.feed("bat cat doe")
     clusters.mirror.copy()
     clusters.mirror.copy(again=3)
+    copy_outputs(clusters)
     return clusters
+
+
+def copy_outputs(clusters: Clusters) -> None:
+    """The mirror copies what the flow has published in the first cluster, and some of it twice."""
+    if clusters.outputs is not None:
+        clusters.outputs.copy(again=2)
 
 
 def finish(clusters: Clusters) -> None:
     """What an operator does who does not know whether it was done: the same again; then the service starts there."""
+    copy_outputs(clusters)
     try:
         clusters.fail_over()
     except ConfigurationError as error:
@@ -42,12 +54,15 @@ def finish(clusters: Clusters) -> None:
     clusters.mirror.copy(again=1)
     clusters.totals.run_until_caught_up()
     clusters.check()
+    if clusters.outputs is not None:
+        copy_outputs(clusters)
+        assert read_by_lanes(clusters.second, clusters.outputs.name) == clusters.expected()
 
 
-@KILLED.enter("failover", 5, then=["again", "first cluster"])
-def killed(point: Point, _: Path, then: str) -> None:
+@KILLED.enter("failover", 5, declared=FLOWS, then=["again", "first cluster"])
+def killed(point: Point, _: Path, declared: Callable[[], Flow], then: str) -> None:
     """Then the operator repeats it, or starts the service in the first cluster, which may have been left already."""
-    clusters = begun()
+    clusters = begun(declared)
     found, run = clusters.operation()
     with point.killed(found):
         run()
@@ -59,10 +74,10 @@ def killed(point: Point, _: Path, then: str) -> None:
     finish(clusters)
 
 
-@PAUSED.enter("failover", 8, by=["service", "failover"])
-def overtaken(point: Point, _: Path, by: str) -> None:
+@PAUSED.enter("failover", 8, declared=FLOWS, by=["service", "failover"])
+def overtaken(point: Point, _: Path, declared: Callable[[], Flow], by: str) -> None:
     """The service of the first cluster goes on meanwhile, or somebody else fails over."""
-    clusters = begun()
+    clusters = begun(declared)
     found, run = clusters.operation()
 
     def meanwhile() -> None:
@@ -74,14 +89,14 @@ def overtaken(point: Point, _: Path, by: str) -> None:
                 clusters.totals.restart()
                 clusters.totals.run_until_caught_up()
 
-    with point.paused(found, meanwhile, (Superseded, ConfigurationError, ServiceStopped)):
+    with point.paused(found, meanwhile, (Superseded, ConfigurationError, ServiceStopped, GapError)):
         run()
     finish(clusters)
 
 
-@UNANSWERED.enter("failover", 8, when=["before", "after"])
-def unanswered(point: Point, _: Path, when: str) -> None:
-    clusters = begun()
+@UNANSWERED.enter("failover", 8, declared=FLOWS, when=["before", "after"])
+def unanswered(point: Point, _: Path, declared: Callable[[], Flow], when: str) -> None:
+    clusters = begun(declared)
     found, run = clusters.operation()
     with point.unanswered(found, when=when, calls=2):  # type: ignore[arg-type]
         run()

@@ -1,0 +1,76 @@
+"""Looks in a mirror for what a flow has published: by plans, each output partition has to have the ends of these lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from sqe_chain.envelope.carrier import find_head
+from sqe_chain.errors import EnvelopeError
+from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.published import PublishedLanes
+from sqe_chain.ports import Log, Range, TopicPartition
+
+_WINDOW: Final = 5_000
+"""Records that are read first, from the end; each time the next ones before them, and ten times as many."""
+
+
+class MissingRecords(NamedTuple):
+    """What the mirror has not received of a lane.
+
+    Attributes:
+        tp: topic as the flow declares it, and partition.
+        lane: the lane, 16 hexadecimal digits; TOPIC[PARTITION] if nobody knows what was published there.
+        text: what is missing.
+    """
+
+    tp: TopicPartition
+    lane: str
+    text: str
+
+
+def missing_outputs(flow: CompiledFlow, last: Plan, log: Log) -> list[MissingRecords]:
+    """What the mirror lacks of that which a flow has published.
+
+    Args:
+        flow: the flow, as it is declared now. Topics to which it no longer publishes are not looked at.
+        last: its last plan, which is finished.
+        log: the other cluster, by the names that the flow has for topics.
+    """
+    published = last.published or PublishedLanes(last.number + 1)
+    missing, written = list[MissingRecords](), {output.topic: 0 for output in flow.outputs}
+    for output in flow.outputs:
+        written[output.topic] = max(written[output.topic], output.partitions)
+    for topic, partitions in written.items():
+        for tp in ((topic, partition) for partition in range(partitions)):
+            if tp in published.ends:
+                missing += _missing_at(tp, published.ends[tp], log)
+            elif published.since:
+                text = "plans have not noted what was published last, so what the mirror lacks is not known"
+                missing.append(MissingRecords(tp, f"{topic}[{tp[1]}]", text))
+    return missing
+
+
+def _missing_at(tp: TopicPartition, ends: Mapping[int, bytes], log: Log) -> list[MissingRecords]:
+    topic_id, bounds, wanted = log.topic_ids([tp[0]])[tp[0]], log.bounds([tp])[tp], dict(ends)
+    stop, window = bounds.stable_end, _WINDOW
+    while wanted and stop > bounds.begin:
+        # From the end: the last records are found by a look at few, however long the topic is.
+        begin = max(bounds.begin, stop - window)
+        for block in log.read(Range(tp[0], topic_id, tp[1], begin, stop)):
+            for message in block:
+                with suppress(EnvelopeError):  # others may write to the topic, too
+                    head = find_head(message.value(), message.headers())
+                    if head.lane in wanted and head.position >= wanted[head.lane]:
+                        del wanted[head.lane]
+        stop, window = begin, 10 * window
+    return [
+        MissingRecords(
+            tp,
+            f"{lane:016x}",
+            f"{tp[0]}[{tp[1]}] ends there before position {position.hex()}, which was published, so readers there lack it and what came before it",
+        )
+        for lane, position in sorted(wanted.items())
+    ]
