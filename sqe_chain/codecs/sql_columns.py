@@ -118,7 +118,7 @@ _Form = tuple[str, ToJson]
 _BIGINT: Final[_Form] = ("bigint", _int_json)
 _NUMERIC: Final[_Form] = ("numeric", _numeric_json)
 _TEXT: Final[_Form] = ("text", text_json)
-_FORMS: Final[dict[str, _Form]] = {
+FORMS: Final[dict[str, _Form]] = {
     "int": _BIGINT,
     "float": ("double precision", _float_json),
     "bool": ("boolean", _bool_json),
@@ -129,18 +129,18 @@ _FORMS: Final[dict[str, _Form]] = {
     "date": ("date", _date_json),
     "uuid": ("uuid", _plain_json),
 }
-"""Kind of a type, as `kind_of` names it -> its column."""
+"""Kind of a type, as `kind_of` names it -> type of its column, and how a value becomes JSON."""
 
 _BY_FIELD: Final[dict[FieldKind, _Form]] = {
-    "bool": _FORMS["bool"],
+    "bool": FORMS["bool"],
     "int32": _BIGINT,
     "int64": _BIGINT,
     "uint32": _BIGINT,
     "uint64": _NUMERIC,
-    "float32": _FORMS["float"],
-    "float64": _FORMS["float"],
+    "float32": FORMS["float"],
+    "float64": FORMS["float"],
     "text": _TEXT,
-    "bytes": _FORMS["bytes"],
+    "bytes": FORMS["bytes"],
     "enum": _TEXT,
 }
 
@@ -208,7 +208,7 @@ def _form_of(info: Info) -> _Form | None:
         return _form_of_choices([member.value for member in only.cls], of=lambda member: member.value)
     if kind == "literal":
         return _form_of_choices(list(only.values), of=lambda value: value)
-    return _FORMS.get(kind)
+    return FORMS.get(kind)
 
 
 def _form_of_choices(choices: list[Any], of: Callable[[Any], Any]) -> _Form | None:

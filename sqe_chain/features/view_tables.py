@@ -117,12 +117,12 @@ def _fill(store: StateStore, mine: Claim, stage: StageNode, place: tuple[str, in
 
     if clear:
         write((), Views("table", {}, stage.table, clear=True))
-    view, block = view_of(stage), list[tuple[bytes, bytes | None]]()
-    if view is None:
+    view, block, table = view_of(stage), dict[bytes, bytes | None](), stage.stage_kind.state_table
+    if view is None or table is None:
         return
 
     def write_block() -> None:
-        rows = sorted(block)
+        rows = sorted(block.items())
         views = view.of(rows)
         while rows:  # bounded: each round writes at least one
             size = chunk_size(store, rows, views)
@@ -130,8 +130,8 @@ def _fill(store: StateStore, mine: Claim, stage: StageNode, place: tuple[str, in
             rows = rows[size:]
         block.clear()
 
-    for row in store.scan(flow, stage.name, cell):
-        block.append(row)
+    for name, content in table.rows_to_fill(store.scan(flow, stage.name, cell)):
+        block[name] = content
         if len(block) == _BLOCK:
             write_block()
     write_block()

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Pro
 
 from sqe_chain.codecs import Codec
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction, functions_in
+from sqe_chain.flow.state_table import StateTable
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.flow.table import RowTable
 from sqe_chain.ports import Sink
@@ -307,6 +308,11 @@ class StageKind(ABC):
     @property
     def codec(self) -> Codec[Any] | None:
         """Of the states in its rows, to be compared with the stored type; None: the kind has its own format of rows."""
+        return None
+
+    @property
+    def state_table(self) -> StateTable | None:
+        """How a table shows its states (`view="NAME"`); None: no table can. Raises ValueError: these states cannot have columns."""
         return None
 
     @property

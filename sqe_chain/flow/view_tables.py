@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from sqe_chain.codecs.sql_columns import columns_of
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.stage_kind import StageKind
 from sqe_chain.ports import ViewKind, ViewTable
@@ -34,13 +33,13 @@ def view_in(kind: StageKind, view: str | None, where: str) -> tuple[ViewKind | N
             f"{where}: view={view!r}. Expected 'json', 'hash', None, or the name of a table in PostgreSQL. Name it by at most 50 of a-z 0-9 _, "
             "no digit first, and neither 'table' nor sqe_…"
         )
-    if kind.codec is None or kind.name != "aggregate":
-        raise FlowError(
-            f"{where}: view={view!r} is a table, which shows states of aggregates without timers and expiry. Expected 'json', "
-            "'hash' or None here. Leave it out"
-        )
     try:
-        columns = columns_of(kind.codec)
+        table = kind.state_table
     except ValueError as error:
         raise FlowError(f"{where}: view={view!r}: {error}") from error
-    return "table", ViewTable(view, tuple((column.name, column.sql_type) for column in columns))
+    if table is None:
+        raise FlowError(
+            f"{where}: view={view!r} is a table, which shows windows, and states of aggregates without timers and expiry. Expected "
+            "'json', 'hash' or None here. Leave it out"
+        )
+    return "table", ViewTable(view, tuple((column.name, column.sql_type) for column in table.columns))

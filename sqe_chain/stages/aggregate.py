@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sqe_chain.codecs import Codec
+from sqe_chain.codecs.sql_columns import columns_of
 from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.shapes import ITERABLES, check_values, title_of
@@ -19,6 +20,7 @@ from sqe_chain.flow.stage_kind import (
     StageTraits,
     StageWork,
 )
+from sqe_chain.flow.state_table import StateTable
 from sqe_chain.flow.stored import unreadable
 from sqe_chain.flow.units import Push, Unit, UnitRun, number
 from sqe_chain.stages.own_values import state_left, unstorable
@@ -46,6 +48,10 @@ class AggregateKind(StageKind):
     @property
     def codec(self) -> Codec[Any]:
         return self.states
+
+    @property
+    def state_table(self) -> StateTable:
+        return StateTable(self.states, columns_of(self.states))
 
     @property
     def traits(self) -> StageTraits:

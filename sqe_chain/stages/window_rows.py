@@ -118,13 +118,21 @@ def results_of(name: bytes, content: bytes, codec: Codec[Any]) -> list[Result]:
     Raises:
         Exception: the content does not hold such states: google.protobuf.message.DecodeError, or what the codec raises.
     """
+    return [Result(key, span, codec.decode(state)) for key, span, state in spans_in(name, content)]
+
+
+def spans_in(name: bytes, content: bytes) -> list[tuple[bytes, Span, bytes]]:
+    """The same with encoded states."""
     if name.startswith(OPEN):
         key = name[len(OPEN) :]
     elif name.startswith(RETAINED):
         key, _ = retained_in(name)
     else:
         return []
-    return [Result(key, window.span, window.state) for window in windows_in(content, codec)]
+    return [
+        (key, Span(window.start_ms, window.start_ms + window.length_ms), window.state)
+        for window in WindowsRow.FromString(content).windows
+    ]
 
 
 def shown_row(key: bytes, start_ms: int) -> bytes:
@@ -139,6 +147,14 @@ def shown_row(key: bytes, start_ms: int) -> bytes:
 def key_of_shown(row: bytes) -> bytes:
     """The key in the name of such a row."""
     return row[len(SHOWN) :].rpartition(b"@")[0]
+
+
+def shown_content(span: Span, state: bytes, *, final: bool) -> bytes:
+    """The content of such a row."""
+    window = WindowsRow.Window(
+        start_ms=span.start_ms, length_ms=span.end_ms - span.start_ms, state=state, final=final
+    )
+    return WindowsRow(windows=[window]).SerializeToString(deterministic=True)
 
 
 class ShownWindows:
@@ -175,13 +191,13 @@ class ShownWindows:
             wanted |= {shown_row(key, start_ms): None for start_ms in starts}
             for window in opened(OPEN + key):
                 if window.span.start_ms in starts:
-                    content = self._content(window.span, self._codec.encode(window.state), final=False)
+                    content = shown_content(window.span, self._codec.encode(window.state), final=False)
                     wanted[shown_row(key, window.span.start_ms)] = content
         for row, content in retained.items():
             (final,) = WindowsRow.FromString(content).windows
             span = Span(final.start_ms, final.start_ms + final.length_ms)
             name = shown_row(*retained_in(row))
-            wanted[name] = self._content(span, final.state, final=True)
+            wanted[name] = shown_content(span, final.state, final=True)
         over = {shown_row(*retained_in(row)) for row in expired}
         self._table.load(sorted({name for name, content in wanted.items() if content is None} | over))
         for name in over:
@@ -193,12 +209,6 @@ class ShownWindows:
             elif self._table.get(name) is not None:
                 self._table.delete(name)
         self._touched.clear()
-
-    def _content(self, span: Span, state: bytes, *, final: bool) -> bytes:
-        window = WindowsRow.Window(
-            start_ms=span.start_ms, length_ms=span.end_ms - span.start_ms, state=state, final=final
-        )
-        return WindowsRow(windows=[window]).SerializeToString(deterministic=True)
 
 
 def _is_final(content: bytes | None) -> bool:

@@ -25,6 +25,7 @@ from sqe_chain.stages.timed_stage import TimedKind
 from sqe_chain.stages.user_code import RunError, guarded
 from sqe_chain.stages.window_rows import OPEN, RETAINED, SHOWN, Result, key_of_shown, results_of
 from sqe_chain.stages.window_runs import WindowRuns
+from sqe_chain.stages.window_table import WindowTable, window_columns
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,10 @@ class WindowsKind(TimedKind[WindowRuns[Any]]):
     @property
     def codec(self) -> Codec[Any]:
         return self.states
+
+    @property
+    def state_table(self) -> WindowTable:
+        return WindowTable(self.states, window_columns(self.states))
 
     @property
     def traits(self) -> StageTraits:

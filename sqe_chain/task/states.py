@@ -9,9 +9,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Self
+from typing import Self
 
-from sqe_chain.codecs.sql_columns import columns_of, error_row_json, row_json
 from sqe_chain.envelope.partitioner import cell_of
 from sqe_chain.errors import StoreInconsistent, Superseded, text_of
 from sqe_chain.errors.outage import raise_outage
@@ -214,11 +213,13 @@ class View:
         kind: the form.
         show: a row and its content -> what is shown; None: nothing.
         table: with a view as a table, which one.
+        error_row: of a table: a row and why it cannot be shown -> what is shown instead.
     """
 
     kind: ViewKind
     show: Callable[[bytes, bytes], Shown | None]
     table: ViewTable | None = None
+    error_row: Callable[[bytes, str], str] | None = None
 
     def of(self, rows: Rows) -> Views:
         """The views of these rows.
@@ -239,8 +240,8 @@ class View:
         except Exception as error:  # noqa: BLE001 - protobuf's JSON mapping raises errors of several kinds
             raise_outage(error, f"the view of row {row!r}")
             text = f"this state cannot be shown: {type(error).__name__}: {text_of(error)}"
-            if self.kind == "table":
-                return error_row_json(row, text)
+            if self.error_row is not None:
+                return self.error_row(row, text)
             reason = {"error": text}
             return json.dumps(reason, ensure_ascii=False) if self.kind == "json" else reason
 
@@ -324,7 +325,10 @@ def view_of(stage: StageNode) -> View | None:
     """How a stage shows its states; None: it does not."""
     if stage.view is None or stage.codec is None:
         return None
-    return View(stage.view, partial(_SHOWN_AS[stage.view], stage), stage.table)
+    if stage.view != "table":
+        return View(stage.view, partial(_as_json if stage.view == "json" else _as_hash, stage))
+    table = stage.stage_kind.state_table
+    return View("table", table.row, stage.table, table.error_row) if table is not None else None
 
 
 def no_views(stage: StageNode) -> Views | None:
@@ -352,15 +356,3 @@ def _as_hash(stage: StageNode, row: bytes, content: bytes) -> dict[str, str] | N
         else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         for name, value in fields.items()
     }
-
-
-def _as_row(stage: StageNode, row: bytes, content: bytes) -> str | None:
-    codec = stage.stage_kind.codec
-    return None if codec is None else row_json(columns_of(codec), row, codec.decode(content))
-
-
-_SHOWN_AS: Final[Mapping[ViewKind, Callable[[StageNode, bytes, bytes], Shown | None]]] = {
-    "json": _as_json,
-    "hash": _as_hash,
-    "table": _as_row,
-}

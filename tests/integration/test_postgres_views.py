@@ -22,6 +22,7 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow, count, mean, sum_
 from sqe_chain.flow.context import Context
 from sqe_chain.operations.forget import ForgetFlow
+from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 
 
@@ -310,3 +311,80 @@ def test_an_import_is_shown_from_the_next_start_on(shop: Shop) -> None:
     shop.service.imported(lines)
     shop.service.run_until_caught_up()
     assert shop.rows("key, whole") == [("a", 1), ("b", 1)]
+
+
+class Reading(msgspec.Struct):
+    at: int
+    size: int = 1
+
+
+class Summed(msgspec.Struct):
+    sum: int = 0
+
+
+def add(summed: Summed, reading: Reading) -> None:
+    summed.sum += reading.size
+
+
+class Windows(Shop):
+    """A flow of windows of a second, whose code shows them or not."""
+
+    def use(self, view: str | None) -> None:
+        """Run other code from now on."""
+        flow = Flow(self.name, state_partitions=2)
+        readings = flow.source("readings", Reading, raw=True, timestamp=lambda reading: reading.at)
+        readings.windowed("sums", Tumbling(1000), state=Summed, fold=add, retention_ms=3000, view=view)
+        assert isinstance(self.store, PostgresStore)
+        for stage in flow.compile().stages:
+            if stage.table is not None:
+                self.store.make_view_table(self.name, stage.name, stage.table)
+        if self.service is None:
+            self.service = Rehearsal(flow, store=self.store)
+        else:
+            self.service.flow, self.service.service = flow, None
+            self.service.start()
+
+    def read(self, key: str, at: int) -> None:
+        self.service.feed("readings", Reading(at), key=key)
+        self.service.run_until_caught_up()
+
+    def shown(self) -> list[tuple[Any, ...]]:
+        """Key, beginning in ms, whether it is final, sum; in this order."""
+        moment = "(extract(epoch FROM window_start) * 1000)::int"
+        return sorted(self.rows(f"key, {moment}, window_final, sum"))
+
+
+def test_windows_are_rows_until_they_are_no_longer_retained(postgres_url: str) -> None:
+    shop = Windows(postgres_url)
+    shop.use(shop.view)
+    for key, at in (("a", 100), ("a", 900), ("b", 200), ("a", 1100)):
+        shop.read(key, at)
+    assert shop.shown() == [("a", 0, True, 2), ("a", 1000, False, 1), ("b", 0, True, 1)]
+    ((start, end),) = set(shop.rows("window_start, window_end", f"{shop.view} WHERE NOT window_final"))
+    assert (start.timestamp(), end.timestamp()) == (1, 2)
+    shop.service.rebuild()
+    assert shop.shown() == [("a", 0, True, 2), ("a", 1000, False, 1), ("b", 0, True, 1)]
+    shop.read("a", 4500)
+    assert shop.shown() == [("a", 1000, True, 1), ("a", 4000, False, 1)]
+    shop.store.close()
+
+
+def test_a_view_of_windows_that_comes_later_goes_and_comes_back_shows_all_of_them(postgres_url: str) -> None:
+    """Also windows that were opened, changed and closed by code that kept no rows for them."""
+    shop = Windows(postgres_url)
+    shop.use(None)
+    for key, at in (("a", 100), ("b", 200), ("a", 1100)):
+        shop.read(key, at)
+    shop.use(shop.view)
+    shop.service.run_until_caught_up()
+    assert shop.shown() == [("a", 0, True, 1), ("a", 1000, False, 1), ("b", 0, True, 1)]
+    shop.use(None)
+    for key, at in (("a", 1200), ("b", 2500), ("b", 4100)):
+        shop.read(key, at)
+    assert shop.shown() == []  # rather than what is no longer so
+    shop.use(shop.view)
+    shop.service.run_until_caught_up()
+    assert shop.shown() == [("a", 1000, True, 2), ("b", 2000, True, 1), ("b", 4000, False, 1)]
+    shop.read("b", 4200)
+    assert shop.shown() == [("a", 1000, True, 2), ("b", 2000, True, 1), ("b", 4000, False, 2)]
+    shop.store.close()

@@ -20,6 +20,7 @@ from sqe_chain.flow.stage_kind import (
     StageTraits,
     StageWork,
 )
+from sqe_chain.flow.state_table import StateTable
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.flow.units import Push, Unit, UnitRun, unpack_key_and_id
 from sqe_chain.ports import Sink
@@ -147,6 +148,10 @@ class RecordingKind(StageKind):
 
     def states_in(self, row: bytes, content: bytes) -> Iterable[StoredState]:
         return self.inner.states_in(row, content)
+
+    @property
+    def state_table(self) -> StateTable | None:
+        return self.inner.state_table
 
     def shown_in(self, row: bytes, content: bytes) -> Mapping[str, object] | None:
         return self.inner.shown_in(row, content)
