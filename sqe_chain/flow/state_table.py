@@ -35,7 +35,7 @@ class StateTable:
         return error_row_json(name, reason)
 
     def rows_to_fill(self, stored: Iterable[tuple[bytes, bytes]]) -> Iterable[tuple[bytes, bytes | None]]:
-        """What is to be written so that a table shows a whole cell, of which nobody kept the table before.
+        """What is to be written so that a table that nobody has kept shows a whole cell.
 
         Args:
             stored: names and contents of all rows of the cell.

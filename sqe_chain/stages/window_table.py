@@ -72,13 +72,13 @@ class WindowTable(StateTable):
 
     def rows_to_fill(self, stored: Iterable[tuple[bytes, bytes]]) -> Iterable[tuple[bytes, bytes | None]]:
         # Code without the view keeps no rows that show windows, so those that are there may be of windows that are gone.
-        shown, found = set[bytes](), set[bytes]()
+        shown, left = set[bytes](), set[bytes]()
         for name, content in stored:
             if name.startswith(SHOWN):
-                found.add(name)
+                left.add(name)
             for key, span, state in spans_in(name, content):
                 row = shown_row(key, span.start_ms)
                 shown.add(row)
                 yield row, shown_content(span, state, final=name.startswith(RETAINED))
-        for name in sorted(found - shown):
+        for name in sorted(left - shown):
             yield name, None

@@ -10,6 +10,7 @@ import pytest
 from tests.support import prose
 
 
+@pytest.mark.timeout(900)  # ten seconds of processor time, which a busy machine gives in minutes
 def test_no_text_has_a_fault() -> None:
     assert [str(fault) for fault in prose.all_faults()] == []
 
