@@ -89,7 +89,7 @@ def run(
             sys.stdout.flush()
             last = line.strip() or last
     suite = os.environ.get("SUITE")
-    came = came_of(last) + (f", {suite} set" if suite and part in (UNIT, ENGINES) else "")
+    came = came_of(last) + (f", {suite} set" if suite and part == UNIT else "")
     came = f"FAILED ({program.returncode})" if program.returncode else came
     commit = ran.commit if ran.clean else f"{ran.commit} and changes"
     note(Note(table, version, part, came, commit, datetime.now(UTC).strftime("%Y-%m-%d")), file)
