@@ -32,7 +32,10 @@ OUT = Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.s
 
 
 def main(
-    seeds: Annotated[str, typer.Option(help="Each draws the facts and the faults of one storm.")] = "1,2,3",
+    seeds: Annotated[
+        str,
+        typer.Option(help="Each draws the facts and the faults of one storm. None: only show the ledger."),
+    ] = "1,2,3",
     robots: Annotated[int, typer.Option(min=100, help="Each has 15 facts.")] = 240,
     seconds: Annotated[float, typer.Option(min=1, help="How long reports are sent, without faults.")] = 8,
     systems: Annotated[
@@ -50,7 +53,7 @@ def main(
     """Put every system through the same storms; fails where a system's verdict depends on the seed, or ours is not exact."""
     asked = chosen(systems, {system.name: system for system in SYSTEMS}, "--systems")
     running = commit()
-    if ledger and running.endswith("-dirty"):
+    if ledger and seeds and running.endswith("-dirty"):
         raise typer.BadParameter(
             "its entries name a commit, and the code has changes; commit first", param_hint="--ledger"
         )
@@ -60,7 +63,7 @@ def main(
     facts = robots * PER_ROBOT
     entries = [entry for entry in (read(ledger) if ledger else []) if entry.facts == facts]
     done = Results(entry for entry in entries if entry.commit == running)
-    pairs = [(int(seed), system) for seed in seeds.split(",") for system in asked]
+    pairs = [(int(seed), system) for seed in seeds.split(",") if seed for system in asked]
     todo = [(seed, system) for seed, system in pairs if not done.has(system.name, seed)]
     skipped: dict[str, str] = {}
     able = list(installed(dict.fromkeys(system for _, system in todo), skipped, OUT.print))
@@ -116,7 +119,8 @@ def _entry(running: str, system: System, seed: int, facts: int, run: Run) -> Ent
     try:
         outcome = run(system, seed)
     except Stuck as error:
-        stuck = str(error)
+        OUT.print(str(error))  # with the end of a log, which is no business of the ledger
+        stuck = str(error).splitlines()[0].rstrip(":")
     date = time.strftime("%Y-%m-%d", time.gmtime())
     return Entry(running, date, NEWEST_KAFKA, system.name, system.versions, seed, facts, outcome, stuck)
 

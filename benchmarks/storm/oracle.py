@@ -16,7 +16,7 @@ Totals = Mapping[str, tuple[int, int]]
 class Verdict(StrEnum):
     """What a system did in a storm.
 
-    Lost and doubled facts are one verdict: where both can happen, luck decides which of them does. Numbers tell them apart.
+    Lost and doubled facts are one verdict: where both can happen, luck decides which of them does. The numbers show which.
     """
 
     EXACT = "exact"

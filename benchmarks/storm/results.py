@@ -93,9 +93,10 @@ class Results:
                     yield f"{system.name}: no result of seed {seed}"
                 elif lacks := self.outcomes[system.name][seed].lacks:
                     yield f"{system.name}: no verdict of seed {seed}: {'; '.join(lacks)}"
-            if len(verdicts) > 1:
+            given = [verdict for verdict in verdicts if verdict is not Verdict.NONE]
+            if len(given) > 1:
                 yield f"{system.name}: its verdict depends on the seed"
-            if system.ours and verdicts and verdicts != [Verdict.EXACT]:
+            if system.ours and given and given != [Verdict.EXACT]:
                 yield f"{system.name} is not exact"
             if system.ours and system.name in self.skipped:
                 yield f"{system.name}: {self.skipped[system.name]}"
@@ -106,8 +107,7 @@ class Results:
             yield f"- Not shown: {name}. {reason.splitlines()[0]}"
         for entry in self.stuck:
             then = "It was repeated." if self.has(entry.system, entry.seed) else "There is no result of it."
-            reason = entry.stuck.splitlines()[0].rstrip(":.")
-            yield f"- {entry.system}, seed {entry.seed}: the storm did not get to its end. Reason: {reason}. {then}"
+            yield f"- {entry.system}, seed {entry.seed}: the storm did not get to its end. Reason: {entry.stuck}. {then}"
 
     def table(self, systems: Sequence[System]) -> str:
         """Markdown: a row for each system, a number for each seed where they differ."""
@@ -132,7 +132,7 @@ class Results:
         yield each(lambda outcome: outcome.judgement.repeated)
         reader = (each(lambda outcome: outcome.too_high), each(lambda outcome: outcome.went_back))
         yield ", ".join(reader) if any(outcome.seen for outcome in found) else "no topic"
-        exact = verdicts == [Verdict.EXACT]
+        exact = verdicts[0] is Verdict.EXACT and not set(verdicts) - {Verdict.EXACT, Verdict.NONE}
         yield f"{median(outcome.calm_s for outcome in found):.0f} s" if exact else "never"
 
     def picture(self, systems: Sequence[System], facts: int) -> str:

@@ -199,7 +199,7 @@ class Storm:
         """Kill the consumer some time behind its first publication; returns how many facts were at stake."""
         self._until_it_counts()
         self._send_for(moment_s, _BUSY_S)
-        self._meanwhile(lambda: self._at_stake() > 0, "all that was published is counted")
+        self._meanwhile(lambda: self._at_stake() > 0, "nothing was left to count")
         facts = self._at_stake()
         if self.system.aims:
             self._consumer.die_where_it_aims(self._produce_next)
@@ -236,7 +236,7 @@ class Storm:
 
     def _until_it_counts(self) -> None:
         """Send slowly until the consumer has counted something since the last fault: a fault before would prove nothing."""
-        self._meanwhile(lambda: self._progress() > self._before, "the consumer counts nothing")
+        self._meanwhile(lambda: self._progress() > self._before, "the consumer counted nothing")
 
     def _meanwhile(self, condition: Callable[[], bool], otherwise: str) -> None:
         """Wait until a condition holds; send a report now and then, unless the consumer has enough to count.

@@ -204,7 +204,7 @@ class Faust(System):
     setup = "faust-streaming, processing_guarantee exactly_once, RocksDB and its changelog, commit 1 s"
     sentence = (
         "A change is in RocksDB before its transaction commits. A kill in between leaves it there, unless the changelog has a "
-        "newer value of its key. A republication has new offsets."
+        "newer value of its key. Why some facts were lost was not looked into. A republication has new offsets."
     )
 
     def install(self, report: Report) -> None:

@@ -3,7 +3,7 @@
     python app.py SERVER BOOTSTRAP GROUP SOURCE DIRECTORY INGRESS_PORT ADMIN_PORT NODE_PORT SERVICE_PORT
 
 It starts a Restate server, serves the handler, and subscribes it to the topic if it is not yet. Restate invokes the handler for each
-message, by the robot in its key, one at a time. It stores the new total together with the end of the invocation, and drops an invocation
+message, by the robot in its key, one at a time. It stores the new total together with the end of the invocation. It drops an invocation
 of a topic, partition and offset that it had before.
 """
 
