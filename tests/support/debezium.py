@@ -27,6 +27,16 @@ JARS: Final = Jars(
     megabytes=45,
     steps=135,
 )
+APICURIO: Final = Jars(
+    name="Debezium-Apicurio",
+    version=f"{VERSION}-2.6.13.Final",
+    # Of later versions Maven Central has no jar.
+    dependencies=(*JARS.dependencies, ("io.apicurio", "apicurio-registry-utils-converter", "2.6.13.Final")),
+    main="apicurio-registry-utils-converter-2.6.13.Final.jar",
+    megabytes=100,
+    steps=250,
+)
+"""The same, with Apicurio's converter."""
 MAIN: Final = Path(__file__).with_name("DebeziumEngineMain.java")
 # Not a file of offsets: a kill in the middle of writing it would leave one that nobody reads. So they are in a topic.
 _SETTINGS: Final = """\
@@ -49,10 +59,15 @@ slot.name={slot}
 publication.name={slot}
 publication.autocreate.mode=filtered
 table.include.list={tables}
-key.converter.schemas.enable=false
-value.converter.schemas.enable=false
 poll.interval.ms=50
 """
+_JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
+
+
+def converters(converter: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings of a connector whose keys and values are written by one converter."""
+    own = {"": converter, **{f".{name}": value for name, value in settings.items()}}
+    return {f"{part}.converter{name}": value for part in ("key", "value") for name, value in own.items()}
 
 
 class DebeziumEngine:
@@ -65,7 +80,8 @@ class DebeziumEngine:
         tables: what it reads, as ``schema.table``.
         flush_ms: how often it stores its offsets.
         directory: for its files.
-        more: settings besides those that each test needs.
+        more: settings besides those that each test needs; others than JSON's `converters`.
+        jars: its program.
     """
 
     def __init__(
@@ -77,20 +93,21 @@ class DebeziumEngine:
         flush_ms: int,
         directory: Path,
         more: Mapping[str, str] | None = None,
+        jars: Jars = JARS,
     ) -> None:
         self.kafka, self.offsets = kafka, f"{prefix}.offsets"
         self._log = directory / "debezium.log"
         self._process: subprocess.Popen[bytes] | None = None
         settings, classes = directory / "debezium.properties", directory / "classes"
         slot = prefix.replace("-", "_").replace(".", "_")
+        own = {**converters(_JSON, {"schemas.enable": "false"}), **(more or {})}
         settings.write_text(
             _SETTINGS.format(
                 kafka=kafka, port=postgres_port, prefix=prefix, tables=tables, flush_ms=flush_ms, slot=slot
             )
-            + "".join(f"{name}={value}\n" for name, value in (more or {}).items())
+            + "".join(f"{name}={value}\n" for name, value in own.items())
         )
-        jars = sorted(fetch_jars(JARS).glob("*.jar"))
-        path = ":".join(map(str, (classes, *jars)))
+        path = ":".join(map(str, (classes, *sorted(fetch_jars(jars).glob("*.jar")))))
         compiler = [java(), "-m", "jdk.compiler/com.sun.tools.javac.Main"]
         subprocess.run([*compiler, "-cp", path, "-d", str(classes), str(MAIN)], check=True)
         quick = ("-Xmx192m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")

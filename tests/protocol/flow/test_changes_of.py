@@ -86,6 +86,35 @@ def test_orders_are_joined_with_the_table_of_customers_as_it_was() -> None:
     ]
 
 
+@pytest.mark.parametrize(("history_ms", "name"), [(0, "ann"), (60_000, "Ann")])
+def test_an_idle_table_holds_nothing_back_and_what_its_connector_emits_late_is_dropped_or_kept(
+    history_ms: int, name: str
+) -> None:
+    flow = Flow("named", state_partitions=2)
+    customers = flow.changes_of("shop.public.customers", dict, key="id", name="customers")
+    orders = orders_of(flow).key_by(lambda _: "0")
+    named = orders.join_table("named", customers.table(), joined, how="left", history_ms=history_ms)
+    named.to("named", partitions=1)
+    named.dropped().map(lambda late: str(late.reason)).to("late", partitions=1)
+    service = Rehearsal(flow)
+
+    def change(topic: str, row: Row, at_ms: int) -> None:
+        key, value = record("u", row["id"], row, at_ms, at_ms, commit_before=at_ms - 1)
+        service.feed(topic, value, key=key)
+
+    change("shop.public.customers", {"id": 0, "name": "ann"}, 10_000)
+    for number in (1, 2):
+        change(TOPIC, {"id": number, "customer": "ann", "amount": 1}, 20_000 * number)
+    service.run_until_caught_up()
+    assert [each.payload_as(list) for each in service.published("named")] == [[1, "ann"], [2, "ann"]]
+    # Its connector was away for longer than the service waits, and emits what was committed meanwhile.
+    change("shop.public.customers", {"id": 0, "name": "Ann"}, 30_000)
+    change(TOPIC, {"id": 3, "customer": "ann", "amount": 1}, 50_000)
+    service.run_until_caught_up()
+    assert service.published("named")[-1].payload_as(list) == [3, name]
+    assert len(service.published("late")) == (name == "ann")
+
+
 def test_a_table_knows_which_rows_are_deleted() -> None:
     flow = Flow("named")
     customers = flow.changes_of("shop.public.customers", dict, key="name")
