@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ssl import SSLContext
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -166,8 +167,8 @@ def _text(schema: str) -> str:
 
 
 @contextmanager
-def serving(registry: TestRegistry | None = None) -> Iterator[TestRegistry]:
-    """Serve a registry on a free port, or again on the port that it had."""
+def serving(registry: TestRegistry | None = None, tls: SSLContext | None = None) -> Iterator[TestRegistry]:
+    """Serve a registry on a free port, or again on the port that it had; over TLS if that is given."""
     held = registry or TestRegistry()
 
     class Handler(BaseHTTPRequestHandler):
@@ -192,7 +193,13 @@ def serving(registry: TestRegistry | None = None) -> Iterator[TestRegistry]:
     class Server(ThreadingHTTPServer):
         daemon_threads = True
 
+        def handle_error(self, request: object, client_address: object) -> None:
+            """Print nothing: clients that are refused end their connections."""
+
     server = Server(("127.0.0.1", held.port), Handler)
+    if tls is not None:
+        # Each handshake in the thread of its connection: one that fails must not end the server.
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     held.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

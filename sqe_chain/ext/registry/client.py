@@ -28,7 +28,10 @@ _HTTP_MODULES: Final = ("httpx", "httpx2", "httpcore", "httpcore2", "ssl")
 
 
 class LoginRefused(Unavailable):
-    """The registry refuses the login. A start ends by that; a running service waits, since a login may be changed meanwhile."""
+    """The registry refuses the login, or one of both the other's certificate.
+
+    A start ends by that; a running service waits, since a login may be changed meanwhile.
+    """
 
 
 _opened: dict[RegistryAddress, Registry] = {}
@@ -122,7 +125,9 @@ class HttpRegistry:
             with self._asking("which subjects it has"):
                 self._client.get_subjects("a prefix that no subject has:")
         except LoginRefused as error:
-            raise ConfigurationError(f"{error}. Expected a login that it takes. Correct --registry") from None
+            raise ConfigurationError(
+                f"{error}. Expected a login and certificates that both take. Correct --registry"
+            ) from None
 
     def _given(self, schema: WrittenSchema) -> Any:  # noqa: ANN401 - the driver's class
         named = [
@@ -146,7 +151,9 @@ class HttpRegistry:
             if not outage:
                 raise
             text = f"schema registry {self._url}: {what}: {type(error).__name__}: {error}"
-            raise Unavailable(text) from error
+            # Of TLS: one side does not take the other's certificate.
+            refused = "certificate" in str(error).lower()
+            raise (LoginRefused if refused else Unavailable)(text) from error
 
 
 def _meaning(error: Any, text: str) -> Exception:  # noqa: ANN401 - the driver's class

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import PoisonPolicy
 from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.testing import Rehearsal
+from tests.support.certificates import Authority
 from tests.support.schema_registry import TestRegistry, serving
 
 
@@ -235,6 +237,48 @@ def test_a_worker_has_the_registry_with_its_login(registry: TestRegistry) -> Non
     flow = PackedFlow.of(totals().compile().asking(address)).unpack()
     codec = Avro(Order).at(Place("orders", registry=address))
     assert flow.codec_of["orders"].decode(codec.encode(Order("a"))) == Order("a")  # type: ignore[union-attr]
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("registry"), "registry")
+
+
+@pytest.fixture
+def guarded(authority: Authority) -> Iterator[TestRegistry]:
+    """A registry over TLS that asks its clients for certificates."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(authority.issue("server").both)
+    tls.load_verify_locations(authority.certificate)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    with serving(tls=tls) as served:
+        served.register("orders-value", avro_schema_of(Order))
+        served.register("totals-value", avro_schema_of(Total))
+        yield served
+    forget_registries()
+
+
+def test_a_registry_over_tls_takes_a_client_by_its_certificate(
+    guarded: TestRegistry, authority: Authority
+) -> None:
+    own = authority.issue("client")
+    address = guarded.address.replace("registry:", "registries:")
+    address += f"?ca_file={authority.certificate}&cert_file={own.certificate}&key_file={own.key}"
+    rehearsal = Rehearsal(totals(), registry=address)
+    rehearsal.feed("orders", Order("a", 1.5))
+    rehearsal.run_until_caught_up()
+    assert rehearsal.states("by-shop") == {b"a": Total("a", 1.5)}
+    assert "GET /schemas/ids/1" in guarded.asked
+
+
+@pytest.mark.parametrize(("options", "error"), [("", "CERTIFICATE"), ("?ca_file={ca}", "certificate")])
+def test_certificates_that_are_refused_end_the_start(
+    guarded: TestRegistry, authority: Authority, options: str, error: str
+) -> None:
+    address = guarded.address.replace("registry:", "registries:") + options.format(ca=authority.certificate)
+    rehearsal = Rehearsal(totals(), registry=address)
+    with pytest.raises(ConfigurationError, match=f"(?i){error}.*Correct --registry"):
+        rehearsal.run_until_caught_up()
 
 
 def test_a_rehearsal_needs_no_registry() -> None:
