@@ -270,9 +270,9 @@ def test_deltas_take_away_the_row_before_and_add_the_row_now() -> None:
     assert deltas_of(change_of(dict)("delete", None, None, (1,), 0)) == []
 
 
-def recorded() -> list[tuple[int, bytes, bytes | None]]:
+def recorded(name: str = "debezium-3.6.1") -> list[tuple[int, bytes, bytes | None]]:
     """What Debezium has published: two transactions that overlapped, a changed key, a COPY, a large column, a TRUNCATE."""
-    lines = (ROOT / "tests/unit/codecs/debezium-3.6.1.jsonl").read_text(encoding="utf-8").splitlines()[1:]
+    lines = (ROOT / f"tests/unit/codecs/{name}.jsonl").read_text(encoding="utf-8").splitlines()[1:]
     records = map(json.loads, lines)
     return [(part, key and key.encode(), value and value.encode()) for part, key, value in records]
 
@@ -296,3 +296,14 @@ def test_events_that_debezium_has_written_are_taken_and_a_repetition_gives_nothi
         assert len(taken(topic + topic[begin:])[0]) == len(changes)
     with pytest.raises(PoisonError, match="the table was truncated"):
         taken([truncated])
+
+
+def test_events_of_the_mysql_connector_are_taken_and_a_repetition_gives_nothing() -> None:
+    topic = [(key, value) for _, key, value in recorded("debezium-mysql-3.6.1") if value is not None]
+    changes, reasons = taken(topic)
+    rows = {change.row["id"]: change.after for change in changes if change.row}
+    assert {row_id: row["amount"] for row_id, row in rows.items() if row} == {1: 400, 2: 7, 5: 8}
+    assert reasons == [None] * len(topic)
+    assert {change.position[0] for change in changes} == {3, 4}, "a restart, and another file of the log"
+    for begin in range(2, len(topic)):  # what a snapshot has read is not emitted again
+        assert len(taken(topic + topic[begin:])[0]) == len(changes)
