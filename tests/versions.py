@@ -90,7 +90,8 @@ def run(
             last = line.strip() or last
     suite = os.environ.get("SUITE")
     came = came_of(last) + (f", {suite} set" if suite and part == UNIT else "")
-    came = f"FAILED ({program.returncode})" if program.returncode else came
+    if program.returncode and " failed" not in came:
+        came = f"FAILED ({program.returncode})"
     commit = ran.commit if ran.clean else f"{ran.commit} and changes"
     note(Note(table, version, part, came, commit, datetime.now(UTC).strftime("%Y-%m-%d")), file)
     if file is NOTES:
@@ -100,7 +101,7 @@ def run(
 
 def came_of(line: str) -> str:
     """What counts of the last line that a program wrote: pytest's numbers of tests without its warnings; else all, but not which Python ran it."""
-    if counted := re.fullmatch(r"[= ]*(\d+ passed.*) in [\d.]+s.*", line):
+    if counted := re.fullmatch(r"[= ]*(\d+ (?:passed|failed).*) in [\d.]+s.*", line):
         return ", ".join(
             one for one in counted[1].split(", ") if "warning" not in one and "deselected" not in one
         )

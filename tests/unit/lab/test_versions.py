@@ -39,6 +39,7 @@ def test_the_newest_of_each_part_counts_and_what_was_not_run_is_named() -> None:
     ("line", "came"),
     [
         ("8764 passed, 12 skipped, 3 deselected, 5 warnings in 312.45s (0:05:12)", "8764 passed, 12 skipped"),
+        ("1 failed, 82 passed, 2 errors in 3.4s", "1 failed, 82 passed, 2 errors"),
         ("===== 82 passed in 3.4s =====", "82 passed"),
         ("exact: 249 keys, 0 missing", "exact: 249 keys, 0 missing"),
         ("Python 3.12.1: sqe-chain[json] runs it", "sqe-chain[json] runs it"),
