@@ -119,10 +119,10 @@ def switch(
         Option("Go back to the states of before the last switch, whatever differs. Give the code of before."),
     ] = False,
 ) -> None:
-    """Put the shadow's states in the place of the flow's. Stop the flow's service first; the command waits for it.
+    """Put the shadow's states in the place of the flow's. A service that runs is ended between two of its batches.
 
-    It folds what the flow has counted last, compares all states, and cuts over in one step. If anything differs, nothing changes. Then start
-    the service with the new code. You may kill it and run it again.
+    It folds what the flow has counted last, compares all states and the last outputs, and cuts over in one step. If anything differs, nothing
+    changes. Then start the service with the new code. You may kill it and run it again.
     """
     flow = load_flow(target)
     with prepare_command(flow, settings_in(operation), operation, engine.choice()) as prepared:

@@ -26,6 +26,7 @@ from sqe_chain.operations.cells import Cell, delete_rows
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.layout import Layout
 from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.retrying import RetryingStore
 from sqe_chain.plans.stored_plans import read_plan
 from sqe_chain.ports import Header, Home, StateStore, Views
 from sqe_chain.protocol.claim import check_claim
@@ -187,11 +188,11 @@ class Attempts:
             self.env.retry.call("delete old states", clear)
 
     def _places(self, name: str) -> list[Place]:
-        """Where states of a stage may be. No plan names the store of one that is no longer declared, so any store may have them."""
+        """Where states of a stage may be. No plan names its store, and other code may have declared another one: so any store may have them."""
         ports, declared = self.env.ports, [stage for stage in self.env.flow.stages if stage.name == name]
-        if declared:
-            return [(ports.store(stage), no_views(stage)) for stage in declared]
-        return [(store, Views("hash", {})) for store in ports.stores.values()]
+        own: list[Place] = [(ports.store(stage), no_views(stage)) for stage in declared]
+        known = [store for store, _ in own]
+        return own + [(store, Views("hash", {})) for store in ports.stores.values() if store not in known]
 
     # ------------------------------------------------------------------ small parts
 
@@ -297,6 +298,15 @@ def _has_headers(env: Environment, flow: str, stage: StageNode, cells: range) ->
 def name_of(flow: CompiledFlow, epoch: int) -> str:
     """The name of the attempt that begins with this epoch of the flow's claim."""
     return f"{flow.name}.again-{epoch}"
+
+
+def store_of(env: Environment, stage: StageNode, flow: str) -> StateStore:
+    """The store that has states of a stage under a flow's name: its own, or the one that it had in other code."""
+    own = env.ports.store(stage)
+    for store in (own, *env.ports.stores.values()):
+        if any(RetryingStore(store, env.retry).headers(flow, stage.name, [0])):
+            return store
+    return own
 
 
 def cells_of(layout: Layout, stage: str) -> range:

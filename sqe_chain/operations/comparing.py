@@ -7,11 +7,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from sqe_chain.features.event_times import EventTime
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import readable_key
-from sqe_chain.operations.attempts import cells_of
+from sqe_chain.operations.attempts import cells_of, store_of
 from sqe_chain.plans.environment import Environment
+from sqe_chain.plans.layout import Layout
 from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.retrying import RetryingStore
 from sqe_chain.plans.stored_plans import read_plan
 from sqe_chain.ports import Header, StateStore
 
@@ -99,11 +102,8 @@ class Generations:
         Raises:
             Unavailable: asked to stop while waiting for a store.
         """
-        declared = {stage.name for stage in self.env.flow.stages}
-        gone = [name for name in self.before.layout.stages if name not in declared]
-        return [self._compare(stage) for stage in self.env.flow.stages] + [
-            ComparedStage(name, gone=True) for name in gone
-        ]
+        compared = [self._compare(stage) for stage in self.env.flow.stages]
+        return compared + gone_stages(self.env.flow, self.before.layout)
 
     def _compare(self, stage: StageNode) -> ComparedStage:
         result, before = ComparedStage(stage.name), self.before.layout
@@ -124,22 +124,26 @@ class Generations:
         self, stage: StageNode, old: tuple[int, ...], new: tuple[int, ...]
     ) -> tuple[Rows, Rows] | None:
         """The rows of these cells of both; None: they are not at equal positions, or went on while they were read."""
-        store = self.env.store(stage)
-        flow, live = self.before.layout.stages[stage.name].flow, self.env.flow.name
-        sides = (flow, live, old), (self.attempt, self.attempt, new)
-        headers = [store.headers(stored, stage.name, cells) for stored, _, cells in sides]
-        plans = [self._plan_of(name, known) for (_, name, _), known in zip(sides, headers, strict=True)]
+        env, live = self.env, self.env.flow.name
+        flow = self.before.layout.stages[stage.name].flow
+        sides = (
+            (store_of(env, stage, flow), flow, live, old),
+            (env.ports.store(stage), self.attempt, self.attempt, new),
+        )
+        read_headers = [
+            partial(RetryingStore(store, env.retry).headers, stored, stage.name, cells)
+            for store, stored, _, cells in sides
+        ]
+        headers = [read() for read in read_headers]
+        plans = [self._plan_of(name, known) for (_, _, name, _), known in zip(sides, headers, strict=True)]
         if plans[0] is None or plans[1] is None or not _same_positions(plans[0], plans[1]):
             return None
         # Repeated as one: a scan is many calls.
         rows = [
-            self.env.retry.call(
-                "read states", partial(_scan, self.env.ports.store(stage), stored, stage.name, cells)
-            )
-            for stored, _, cells in sides
+            env.retry.call("read states", partial(_scan, store, stored, stage.name, cells))
+            for store, stored, _, cells in sides
         ]
-        again = [store.headers(stored, stage.name, cells) for stored, _, cells in sides]
-        return (rows[0], rows[1]) if again == headers else None
+        return (rows[0], rows[1]) if [read() for read in read_headers] == headers else None
 
     def _plan_of(self, name: str, headers: list[Header | None]) -> Plan | None:
         """The plan up to which all of these cells are written; None: there is none, or a write is under way."""
@@ -193,6 +197,12 @@ def _shown(stage: StageNode, key: bytes, content: bytes | None) -> object | None
     except Exception:  # noqa: BLE001 - the same
         return f"0x{content.hex()}"
     return states[0] if len(states) == 1 else states
+
+
+def gone_stages(flow: CompiledFlow, before: Layout) -> list[ComparedStage]:
+    """The stages of a layout that a flow no longer has."""
+    declared = {stage.name for stage in flow.stages}
+    return [ComparedStage(name, gone=True) for name in before.stages if name not in declared]
 
 
 def differences(compared: list[ComparedStage]) -> Iterator[str]:

@@ -11,10 +11,11 @@ from typing import Final
 from sqe_chain.envelope.message import Envelope, read
 from sqe_chain.features.shadowing import Compared
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.operations.attempts import cells_of
+from sqe_chain.operations.attempts import cells_of, store_of
 from sqe_chain.plans.environment import Engine, Environment
 from sqe_chain.plans.layout import Layout, moved_outputs
 from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.retrying import RetryingStore
 from sqe_chain.ports import Header, Log, Message, Output, Range, TopicPartition
 from sqe_chain.task.results import Job, Portion, Report
 
@@ -194,9 +195,8 @@ def is_calm(env: Environment, live: Plan) -> bool:
     headers: list[Header | None] = []
     for stage in env.flow.stages:
         if stage.name in stored:
-            headers += env.store(stage).headers(
-                stored[stage.name], stage.name, cells_of(live.layout, stage.name)
-            )
+            flow, cells = stored[stage.name], cells_of(live.layout, stage.name)
+            headers += RetryingStore(store_of(env, stage, flow), env.retry).headers(flow, stage.name, cells)
     return all(header is not None and header.plan_id == live.plan_id for header in headers)
 
 

@@ -62,7 +62,7 @@ def begin_back(env: Environment, mine: Claim, live: Plan) -> Attempt:
         ConfigurationError: there are none, or not all of them.
         Superseded: a newer run has claimed the flow.
     """
-    kept = _must_find_kept(env, live)
+    kept = must_find_kept(env, live)
     check_claim(env, mine)
     if not kept.open:
         kept = _open(env, kept, live, _find_position(env, kept))
@@ -102,7 +102,12 @@ def end_way_back(env: Environment, live: Plan) -> str | None:
     return kept.name
 
 
-def _must_find_kept(env: Environment, live: Plan) -> Attempt:
+def must_find_kept(env: Environment, live: Plan) -> Attempt:
+    """The states of before the last switch.
+
+    Raises:
+        ConfigurationError: there are none.
+    """
     kept = find_attempt(env, kept_name(env.flow))
     if kept is None or _is_current(kept.plan, live):
         raise ConfigurationError(

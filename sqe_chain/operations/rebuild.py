@@ -39,7 +39,14 @@ from sqe_chain.operations.going_back import keep_states
 from sqe_chain.operations.progress import FlowProgress, find_progress, recreated_since
 from sqe_chain.operations.shadow import say_changed_code, second_environment
 from sqe_chain.operations.skipped_again import find_skipped
-from sqe_chain.operations.switching import Switch, check_equal, left_to_fold, seal_sections
+from sqe_chain.operations.switching import (
+    Switch,
+    check_equal,
+    check_may_switch,
+    is_between_batches,
+    left_to_fold,
+    seal_sections,
+)
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Engine, Environment, Refold
 from sqe_chain.plans.events import CLAIM, RECOVER, SEAL
@@ -50,7 +57,7 @@ from sqe_chain.plans.own_revisions import declared_revision
 from sqe_chain.plans.plan import Plan, encoded_sections
 from sqe_chain.plans.revisions import Revisions
 from sqe_chain.plans.stored_plans import plan_of_a_run, read_last_plan
-from sqe_chain.ports import Header, Home, TopicInfo, TopicPartition
+from sqe_chain.ports import Commit, Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol.claim import beat, check_has_run, check_not_superseded, check_stores, claim, release
 from sqe_chain.protocol.finish import commit_plan
 from sqe_chain.protocol.whole_revisions import recorded_revision
@@ -117,7 +124,7 @@ class Rebuild:
         check_has_run(env, inputs.group_commits(env.flow, env.log, infos))
         with env.step(CLAIM):
             commits = partial(inputs.group_commits, env.flow, env.log, infos)
-            mine, home = claim(env, commits, lost=True)
+            mine, home = self._claim(commits)
         self.claimed = mine
         try:
             infos = inputs.describe(env.flow, env.log)  # again: until the claim another run may have read on
@@ -154,6 +161,13 @@ class Rebuild:
         finally:
             release(env, self.claimed)
         return plan
+
+    def _claim(self, read_commits: Callable[[], Mapping[TopicPartition, Commit]]) -> tuple[Claim, Home]:
+        if self.switch is None:
+            return claim(self.env, read_commits, lost=True)
+        check_may_switch(self.env, self.switch)
+        # A live run is ended between two of its batches: other code could not finish one.
+        return claim(self.env, read_commits, lost=True, may_take=partial(is_between_batches, self.env))
 
     @property
     def _mine(self) -> Claim:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -11,10 +12,10 @@ from sqe_chain.features.lanes import Lanes
 from sqe_chain.features.parking import Parking
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.features.shadowing import Compared
-from sqe_chain.operations.comparing import Generations, differences
-from sqe_chain.operations.comparing_outputs import gone_outputs
+from sqe_chain.operations.comparing import Generations, differences, gone_stages
+from sqe_chain.operations.comparing_outputs import gone_outputs, is_calm
 from sqe_chain.operations.following import empty_plan
-from sqe_chain.operations.going_back import begin_back
+from sqe_chain.operations.going_back import begin_back, must_find_kept
 from sqe_chain.operations.progress import FlowProgress
 from sqe_chain.operations.shadow import check_follows, check_may_follow, check_may_have_shadow, must_find
 from sqe_chain.plans.environment import Environment, Refold
@@ -41,6 +42,30 @@ class Switch:
 
     back: bool = False
     accept_differences: bool = False
+
+
+def check_may_switch(env: Environment, switch: Switch) -> None:
+    """Check what can be seen before the flow's service is ended for a switch.
+
+    Raises:
+        ConfigurationError: there is nothing to switch to, or something differs already, and that is not accepted.
+    """
+    check_may_have_shadow(env.flow)
+    live = plan_of_a_run(env.home, env.flow.name)
+    check_may_follow(env.flow, live)
+    if switch.back:
+        must_find_kept(env, live)
+        return
+    shadow = must_find(env, live)
+    check_follows(shadow.name, shadow.plan, live)
+    texts = [*differences(gone_stages(env.flow, live.layout)), *_other_outputs(env, live, shadow.plan)]
+    _check_accepted(env, texts, accept=switch.accept_differences)
+
+
+def is_between_batches(env: Environment, home: Home) -> bool:
+    """Whether the run with this home record has finished its last plan, and has sealed none after it."""
+    plan = read_plan(env.home, env.flow.name, home.number)
+    return plan is not None and plan.plan_id == home.plan_id and is_calm(env, plan)
 
 
 def left_to_fold(
@@ -106,16 +131,23 @@ def check_equal(env: Environment, home: Home, shadow: Plan, name: str, *, accept
     live = read_plan(env.home, env.flow.name, home.number)
     if live is None:
         raise StoreInconsistent(f"the metadata store has no plan {home.number} of flow {env.flow.name!r}")
-    texts = [
-        *differences(Generations(env, live, shadow, name).compare()),
-        *gone_outputs(env.flow, live.layout),
-    ]
-    if not (compared := Compared.of(shadow)).same:
+    texts = [*differences(Generations(env, live, shadow, name).compare()), *_other_outputs(env, live, shadow)]
+    _check_accepted(env, texts, accept=accept)
+    env.say(f"accepted: {line}" for line in texts)
+    return live
+
+
+def _other_outputs(env: Environment, live: Plan, shadow: Plan) -> list[str]:
+    """What readers would see of other outputs, in words."""
+    texts, compared = gone_outputs(env.flow, live.layout), Compared.of(shadow)
+    if not compared.same:
         texts.append(f"{compared.text()}. Readers keep what the flow has published of these")
+    return texts
+
+
+def _check_accepted(env: Environment, texts: Sequence[str], *, accept: bool) -> None:
     if texts and not accept:
         raise ConfigurationError(
             f"flow {env.flow.name!r}: its shadow is not equal. {'. '.join(texts)}. Expected equal states and the same outputs, since readers "
             "have what was published of the states of before. See sqe-chain shadow report; to switch nevertheless, add --accept-differences"
         )
-    env.say(f"accepted: {line}" for line in texts)
-    return live

@@ -44,6 +44,7 @@ def claim(
     infos: Mapping[str, TopicInfo] = NOTHING,
     *,
     lost: bool = False,
+    may_take: Callable[[Home], bool] = lambda _: False,
 ) -> tuple[Claim, Home]:
     """Become the run that owns the flow, as soon as no other run is alive.
 
@@ -55,6 +56,7 @@ def claim(
         read_commits: reads the group's commits from Kafka.
         infos: the inputs, as they are now; those that are absent are not looked at.
         lost: the store may have lost everything: an empty one is accepted.
+        may_take: whether the flow may be taken from a run that is alive, and has left this home record. That run can seal nothing then.
 
     Returns:
         The claim, and the home record with it.
@@ -78,7 +80,7 @@ def claim(
             and not env.settings.once.takeover
             and not env.is_dead(home.owner)
         ):
-            home = _stand_by(env, home)
+            home = _stand_by(env, home, may_take)
             if home is None:
                 continue  # the store was emptied while this run waited: compare with the commits again
         owner = env.role.owner
@@ -269,8 +271,8 @@ def _check_cluster(env: Environment, home: Home | None, infos: Mapping[str, Topi
         check_cluster(env.flow, plan.layout, infos, by_ids=Mirrors.name not in plan.sections)
 
 
-def _stand_by(env: Environment, home: Home) -> Home | None:
-    """Wait until the run that holds the claim has released it, or its heartbeat has stopped.
+def _stand_by(env: Environment, home: Home, may_take: Callable[[Home], bool]) -> Home | None:
+    """Wait until the run that holds the claim has released it, its heartbeat has stopped, or it may be taken from it.
 
     Clocks of two machines are never compared: what counts is whether heartbeat or plans move while this run waits.
 
@@ -288,7 +290,7 @@ def _stand_by(env: Environment, home: Home) -> Home | None:
             )
         waited += step_ms
         now, beat = env.home.home(name)
-        if now is None or now.run_id == "" or env.is_dead(now.owner):
+        if now is None or now.run_id == "" or env.is_dead(now.owner) or may_take(now):
             return now
         if (now, beat) != (home, last_beat):  # it lives
             home, last_beat, waited = now, beat, 0

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from google.protobuf.wrappers_pb2 import StringValue
 
+from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
+from sqe_chain.operations.rebuild import Rebuild
+from sqe_chain.operations.switching import Switch
+from tests.support.environments import environment_of
 from tests.support.plans import last_plan
 from tests.support.rebuilding import AFTER, BEFORE, Pipeline
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words
@@ -80,6 +85,13 @@ def switched() -> Pipeline:
     pipeline.feed(AFTER[:1])
     assert stored_words(pipeline.found)["f"] == "FIG FOX"
     return pipeline
+
+
+def switch_while_it_runs(pipeline: Pipeline, flow: Flow) -> None:
+    """Switch by a process that does not wait for the end of the flow's run."""
+    settings = replace(pipeline.settings, allow_weak_durability=True)
+    env = replace(environment_of(pipeline.found, settings), flow=flow.compile())
+    Rebuild(env, lambda code: InProcessEngine(code, env.ports.log, env.ports.store), switch=Switch()).run()
 
 
 def has_switched(pipeline: Pipeline) -> bool:

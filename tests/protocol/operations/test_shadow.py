@@ -14,14 +14,25 @@ import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.engines.module_sources import digests_of_modules
-from sqe_chain.errors import ConfigurationError, ServiceStopped, Superseded
+from sqe_chain.errors import ChainError, ConfigurationError, ServiceStopped, Superseded
 from sqe_chain.features.shadowing import Compared
 from sqe_chain.operations.following import changed_code
+from sqe_chain.operations.switching import is_between_batches
 from sqe_chain.testing import Crash
 from sqe_chain.testing.faults import InjectedFault, PortCall
+from tests.support.environments import environment_of
 from tests.support.plans import last_plan
 from tests.support.rebuilding import AFTER, BEFORE
-from tests.support.shadows import flow_of, follow, loud_of, running, shouting, switched
+from tests.support.shadows import (
+    flow_of,
+    follow,
+    has_switched,
+    loud_of,
+    running,
+    shouting,
+    switch_while_it_runs,
+    switched,
+)
 from tests.support.word_flows import stored_words, word
 
 
@@ -264,6 +275,79 @@ def test_outputs_that_a_killed_shadow_has_not_compared_are_reported_as_a_gap() -
     follow(pipeline, flow_of())
     counts = pipeline.found.compared_outputs(flow_of()).counts
     assert (counts.equal, counts.same, counts.gaps) == (2, True, 1)
+
+
+def test_a_switch_ends_a_run_that_is_alive_and_the_run_changes_nothing_after_it() -> None:
+    pipeline = running()
+    follow(pipeline, flow_of())
+    live = pipeline.found.service
+    assert live is not None
+    pipeline.words.append("zoo")
+    pipeline.found.feed("words", word("zoo"), key="z")  # which the run has not read
+    switch_while_it_runs(pipeline, flow_of())
+    with pytest.raises(Superseded):
+        live.batch()
+    with pytest.raises(ConfigurationError, match="has no shadow"):
+        switch_while_it_runs(pipeline, flow_of())  # as a second operator: no run is ended for nothing
+    pipeline = pipeline.same(flow_of())
+    pipeline.feed(AFTER)
+    pipeline.check()
+
+
+@pytest.mark.parametrize("at", [1, 2, 4, 7, 10])
+def test_of_two_switches_at_once_one_wins_and_nothing_counts_twice(at: int) -> None:
+    """The second one runs as a whole after some write of the first one."""
+    pipeline = running()
+    follow(pipeline, flow_of())
+    pipeline.feed(AFTER[:1])
+    writes = 0
+
+    def watch(call: PortCall, _: object) -> None:
+        nonlocal writes
+        writes += call.write
+        if call.write and writes == at:
+            pipeline.same(flow_of()).found.switch(flow_of())
+
+    pipeline.found.script.watch = watch
+    with pytest.raises(ChainError):
+        pipeline.found.switch(flow_of())
+    assert has_switched(pipeline)
+    pipeline = pipeline.same(flow_of())
+    pipeline.feed(AFTER[1:])
+    pipeline.check()
+
+
+def test_a_run_is_taken_from_between_its_batches_only() -> None:
+    pipeline = running()
+    env = environment_of(pipeline.found)
+    taken: list[tuple[str, bool]] = []
+
+    def watch(call: PortCall, _: object) -> None:
+        home, _ = pipeline.store.home("notes")
+        if call.write and home is not None:
+            taken.append((call.name, is_between_batches(env, home)))
+
+    pipeline.found.script.watch = watch
+    pipeline.feed(["zoo"])
+    names = [name for name, _ in taken]
+    last = max(at for at, name in enumerate(names) if name == "write")
+    assert names[0] == "set_home"
+    assert "publish" in names[:last]
+    # After each call: from the seal until the last state is written it is in the middle of a batch.
+    assert [between for _, between in taken] == [at >= last for at in range(len(taken))], taken
+
+
+def test_a_switch_that_is_refused_ends_no_run() -> None:
+    pipeline = running()
+    flow = flow_of(fold=loud_of(0))
+    follow(pipeline, flow)
+    pipeline.feed(AFTER[:1])
+    follow(pipeline, flow)
+    with pytest.raises(ConfigurationError, match="outputs: 0 equal, 2 different"):
+        switch_while_it_runs(pipeline, flow)
+    pipeline.feed(AFTER[1:])  # by the same run
+    assert pipeline.found.crashes == 0
+    pipeline.check()
 
 
 def test_a_shadow_whose_code_has_changed_since_it_began_is_noticed(
