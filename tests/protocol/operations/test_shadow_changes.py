@@ -189,6 +189,7 @@ class World:
 
     def __init__(self) -> None:
         self.log = MemoryLog(f"changes-{id(self)}")
+        self.log.clear()  # of another world, which had the same number
         self.stores = {"": MemoryStore(f"changes-{id(self)}"), "other": MemoryStore(f"others-{id(self)}")}
         for store in self.stores.values():
             store.restore_all()
