@@ -195,7 +195,11 @@ def _why_unchanged(flow: CompiledFlow, failed: Listing, selection: FailedSelecti
     """Why nothing was to be decided about a selection, as a sentence."""
     known = {str(record): record.status for record in filter(selection, failed())}
     if not known:
-        unlisted = "; what was parked and counts is not listed" if flow.poison == "park" else ""
+        unlisted = (
+            "; those that were released count now, and are not listed any more"
+            if flow.poison == "park"
+            else ""
+        )
         return f"no failed record matches{unlisted}"
     some = [f"{place} is {status} already" for place, status in known.items()][:_NAMED]
     return f"nothing was to be decided: {', '.join(some)}" + (", …" if len(known) > len(some) else "")

@@ -81,8 +81,8 @@ def run(target: FlowArgument, *, service: _ServiceOptions) -> None:
     """
     settings = settings_in(
         service,
-        interval_ms=duration_ms(service.interval),
-        idle_ms=duration_ms(service.idle),
+        interval_ms=duration_ms(service.interval, "--interval"),
+        idle_ms=duration_ms(service.idle, "--idle"),
         drop_stages=tuple(service.drop or ()),
     )
     flow = load_flow(target)

@@ -4,7 +4,7 @@
 
 * `read`, `scan`, `writer` and `transactional_writer`: what they give takes many calls, so that what must be repeated is larger than one call;
 * `beat` and `close`: a heartbeat and an end must not wait;
-* `check_view_table`: not every store has it, so `features.view_tables` asks the bare one, and repeats it;
+* `check_view_table` and `unlike_rows`: not every store has tables, so who asks has the bare one, and repeats it;
 * deletions (`delete_topic`, `delete_group`, `forget`, `forget_part`, `forget_locations`): `operations.forget` does them, and is
   started again as a whole.
 

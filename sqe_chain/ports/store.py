@@ -347,6 +347,27 @@ class StateStore(Protocol):
         """
         del flow, stage, table
 
+    def unlike_rows(
+        self, flow: str, stage: str, part: int, table: ViewTable, wanted: Mapping[bytes, str | None]
+    ) -> list[bytes]:
+        """Which rows of a view's table are not as the states are. Only called if `views` has tables.
+
+        Args:
+            flow: as the states are stored.
+            stage: of the states.
+            part: number of the cell.
+            table: its name and columns.
+            wanted: key -> its view, as in `Views.shown`; None: it shows nothing.
+
+        Returns:
+            These keys, and where a row shows a state that the cell does not have, its place in the index.
+
+        Raises:
+            Unavailable: no answer.
+        """
+        del flow, stage, part, table, wanted
+        return []
+
     def close(self) -> None:
         """Close this process's clients of the store; a later call opens them again."""
 

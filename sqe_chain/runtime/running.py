@@ -383,7 +383,7 @@ def _engine(
 
 def _settings(interval: str, further: Mapping[str, Any]) -> Settings:
     try:
-        return settings_of(interval_ms=duration_ms(interval), **further)
+        return settings_of(interval_ms=duration_ms(interval, "interval"), **further)
     except TypeError as error:
         raise ConfigurationError(
             f"no such setting: {error}. Expected a field of sqe_chain.Settings"

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from random import Random
 from typing import Any, Literal
 
 import msgspec
@@ -19,11 +20,13 @@ from services._proto.fastening_pb2 import RobotTotal
 from sqe_chain.adapters import open_store
 from sqe_chain.adapters.postgres import PostgresStore
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.explain.views import AuditedView, audit_view
 from sqe_chain.flow import Flow, count, mean, sum_
 from sqe_chain.flow.context import Context
 from sqe_chain.operations.forget import ForgetFlow
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
+from tests.support.environments import environment_of
 
 
 class Color(enum.Enum):
@@ -388,3 +391,49 @@ def test_a_view_of_windows_that_comes_later_goes_and_comes_back_shows_all_of_the
     shop.read("b", 4200)
     assert shop.shown() == [("a", 1000, True, 2), ("b", 2000, True, 1), ("b", 4000, False, 2)]
     shop.store.close()
+
+
+# --- audits --------------------------------------------------------------------------------------------------
+
+
+def audited(shop: Shop, sample: int = 100) -> AuditedView | None:
+    """What an audit finds of the view."""
+    env = environment_of(shop.service)
+    return audit_view(env, env.flow.stages[0], sample, Random(1))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("UPDATE {rows} SET size = 7 WHERE key = 'b'", [b"b"]),
+        ("UPDATE {rows} SET key = 'x' WHERE key = 'b'", [b"b"]),
+        ("DELETE FROM {rows} WHERE key = 'c'", [b"c"]),
+        ("UPDATE {rows} SET sqe_place = '\\x7a' WHERE key = 'a'", [b"a", b"z"]),
+    ],
+)
+def test_an_audit_names_rows_that_others_have_changed(shop: Shop, change: str, named: list[bytes]) -> None:
+    shop.deploy(Size)
+    for size, key in enumerate("abc"):
+        shop.feed(key, size=size)
+    shop.feed("d", size=1)
+    shop.feed("d", delete=True)
+    assert audited(shop) == AuditedView(shop.view, rows=3)
+    with contextlib.closing(psycopg.connect(shop.url.partition("?")[0], autocommit=True)) as connection:
+        connection.execute(change.format(rows=f"sqe_chain.{shop.view}_rows"))
+    found = audited(shop)
+    assert found is not None
+    assert list(found.different) == named
+
+
+def test_an_audit_reports_where_it_has_compared_nothing(shop: Shop) -> None:
+    shop.deploy(Size, view=None)
+    shop.feed("a", size=1)
+    assert audited(shop) is None
+    shop.deploy(Size, start=False)
+    found = audited(shop)
+    assert found is not None
+    assert "does not show all states yet" in found.not_compared
+    shop.deploy(Size, view="json")
+    found = audited(shop)
+    assert found is not None
+    assert (found.rows, found.not_compared) == (0, "a view as 'json' is not")

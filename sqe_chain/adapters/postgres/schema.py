@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from sqe_chain.adapters.postgres.client import PostgresClient
-from sqe_chain.adapters.postgres.view_tables import REGISTERED
 from sqe_chain.errors import ConfigurationError
 
 PLACE: Final = "(CASE WHEN length(key) <= 1000 THEN key ELSE substring(key, 1, 1000) || sha256(key) END)"
@@ -64,6 +63,11 @@ BY_KEY: Final = f"""\
 CREATE UNIQUE INDEX sqe_states_by_key ON {{schema}}.sqe_states (
     flow, stage, part,
     {PLACE}
+)"""
+
+REGISTERED: Final = """\
+CREATE TABLE {schema}.sqe_views (
+    name text PRIMARY KEY, flow text NOT NULL, stage text NOT NULL, columns jsonb NOT NULL
 )"""
 
 LOCATIONS: Final = """\

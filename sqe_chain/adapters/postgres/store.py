@@ -107,6 +107,19 @@ class PostgresStore(CheckedStore, WithSchema, WithViewTables):
     def check_view_table(self, flow: str, stage: str, table: ViewTable) -> None:
         view_tables.check(self._client, flow, stage, table)
 
+    def unlike_rows(
+        self, flow: str, stage: str, part: int, table: ViewTable, wanted: Mapping[bytes, str | None]
+    ) -> list[bytes]:
+        keys, shown = {place_of(key): key for key in wanted}, {k: row for k, row in wanted.items() if row}
+        values = {
+            **cell_values(cell_of(flow, stage, part)),
+            "shown_places": [place_of(key) for key in shown],
+            "shown_rows": f"[{','.join(shown.values())}]",
+            "hidden": [place_of(key) for key in wanted.keys() - shown.keys()],
+        }
+        places = self._client.rows(view_tables.unlike(self.settings.schema, table), values)
+        return sorted(keys.get(bytes(place), bytes(place)) for (place,) in places)
+
     def schema_version(self) -> tuple[int, int]:
         return schema.version(PostgresClient.of_this_process(self.settings)), schema.MIGRATIONS[-1].number
 

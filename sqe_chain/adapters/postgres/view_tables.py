@@ -13,13 +13,9 @@ from functools import lru_cache
 from typing import Final
 
 from sqe_chain.adapters.postgres.client import PostgresClient
+from sqe_chain.adapters.postgres.schema import PLACE
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import ViewTable
-
-REGISTERED: Final = """\
-CREATE TABLE {schema}.sqe_views (
-    name text PRIMARY KEY, flow text NOT NULL, stage text NOT NULL, columns jsonb NOT NULL
-)"""
 
 _OWN: Final = (("key", "text"), ("sqe_error", "text"))
 """Columns of each table besides those of the states, and of its place."""
@@ -48,6 +44,26 @@ def statements_of(schema: str, table: ViewTable) -> str:
         f" hid AS (DELETE FROM {rows} WHERE ctid = ANY(ARRAY(SELECT f.ctid FROM unnest(%(gone)s::bytea[]) AS p (place)"
         f" CROSS JOIN LATERAL (SELECT ctid FROM {rows} WHERE {CELL} AND sqe_place = p.place LIMIT 1) AS f))"
         " AND EXISTS (SELECT FROM gate)),"
+    )
+
+
+@lru_cache(maxsize=256)
+def unlike(schema: str, table: ViewTable) -> str:
+    """The query for places of rows that are not as given, or hidden, or of no state. Columns are compared as texts: some types have no order."""
+    rows, columns = rows_of(schema, table.name), (*_OWN, *table.columns)
+    names = ", ".join(_quoted(name) for name, _ in columns)
+    typed = ", ".join(f"{_quoted(name)} {kind}" for name, kind in columns)
+    same = " AND ".join(
+        f"v.{_quoted(name)}::text IS NOT DISTINCT FROM r.{_quoted(name)}::text" for name, _ in columns
+    )
+    return (
+        "SELECT r.sqe_place"
+        f" FROM ROWS FROM (unnest(%(shown_places)s::bytea[]), json_to_recordset(%(shown_rows)s::text::json) AS ({typed}))"
+        f" AS r (sqe_place, {names}) LEFT JOIN {rows} AS v ON v.sqe_flow = %(flow)s AND v.sqe_part = %(part)s"
+        f" AND v.sqe_place = r.sqe_place WHERE v.sqe_place IS NULL OR NOT ({same})"
+        f" UNION SELECT v.sqe_place FROM {rows} AS v WHERE {CELL} AND (v.sqe_place = ANY(%(hidden)s::bytea[])"
+        f" OR NOT EXISTS (SELECT FROM {schema}.sqe_states AS s WHERE s.flow = %(flow)s AND s.stage = %(stage)s"
+        f" AND s.part = %(part)s AND {PLACE.replace('key', 's.key')} = v.sqe_place))"
     )
 
 

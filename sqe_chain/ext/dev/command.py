@@ -67,11 +67,12 @@ def dev_up(
     for kind in with_tables:
         _make_tables(machine, kind)
     _show(machine, as_json=json)
-    kafka, redis = machine.server("kafka"), machine.server("redis")
-    if kafka and redis and not json:
+    # Redis starts always. Who asks for another store wants to use that.
+    kafka, store = machine.server("kafka"), machine.server((with_tables or ["redis"])[-1])
+    if kafka and store and not json:
         OUT.print("for a service in one process, in this terminal:")
         OUT.print(f"  export SQE_CHAIN_KAFKA={kafka.address}")
-        OUT.print(f"  export SQE_CHAIN_STORE={redis.address}")
+        OUT.print(f"  export SQE_CHAIN_STORE={store.address}")
         for registry in filter(None, map(machine.server, registries)):
             OUT.print(f"  export SQE_CHAIN_REGISTRY={registry.address}")
         OUT.print("  export SQE_CHAIN_ENGINE=inprocess")

@@ -79,7 +79,9 @@ def print_findings(findings: Sequence[Diagnostic]) -> None:
             OUT.print(f"         {more:,} more {finding.check}; --json lists all")
     severities = Counter(finding.severity for finding in findings)
     counts = ", ".join(f"{severities[level]} {level}{'s' * (severities[level] != 1)}" for level in _STYLES)
-    ERR.print(f"{len(CHECKS)} groups of checks: {counts}")
+    ERR.print(
+        f"{len(CHECKS)} groups of checks: {counts}. States are not compared with the records: `sqe-chain audit` does that"
+    )
 
 
 def status_of(findings: Iterable[Diagnostic]) -> int:

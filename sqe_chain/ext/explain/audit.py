@@ -13,6 +13,7 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.explain.reading import Pass
 from sqe_chain.ext.explain.replaying import Missing
 from sqe_chain.ext.explain.trace import check_cells, trace
+from sqe_chain.ext.explain.views import AuditedView, audit_view
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.failed_logs import failed_logs
@@ -32,6 +33,7 @@ class AuditedStage:
         first: for each of these, from which record on it differs, as a sentence.
         not_known: the keys whose stored states may be right although the records give others.
         doubts: for each of these, why, as a sentence.
+        view: what was found of its view; None: it has none.
         missing: records that the topics no longer have. Then nothing was compared.
         trusted: number of the plan of the export whose states were trusted; None: none were.
     """
@@ -45,6 +47,7 @@ class AuditedStage:
     trusted: int | None = None
     not_known: tuple[bytes, ...] = ()
     doubts: tuple[str, ...] = ()
+    view: AuditedView | None = None
 
     @property
     def equal(self) -> int:
@@ -100,7 +103,8 @@ def audit(
     result = compare(drawn.sample, with_records=False, watched=drawn.lies_in)
     trusted = None if result.before is None else result.before.number
     plan, elsewhere = result.stored.plan.number, drawn.elsewhere
-    audited = AuditedStage(stage.name, len(drawn.sample), plan, trusted=trusted)
+    view = audit_view(env, stage, sample, random)
+    audited = AuditedStage(stage.name, len(drawn.sample), plan, trusted=trusted, view=view)
     if result.missing:
         return replace(audited, missing=result.missing)
     # Records have these keys, and the store has no state of them. The fold may have deleted it; a second look shows that.

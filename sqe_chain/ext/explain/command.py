@@ -35,6 +35,7 @@ from sqe_chain.ext.explain.report import (
     verdict_of,
 )
 from sqe_chain.ext.explain.trace import check_traceable, name_of, trace
+from sqe_chain.ext.explain.views import AuditedView
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.stored import readable_key
 from sqe_chain.operations.undecided import find_undecided, undecided_line
@@ -92,6 +93,8 @@ def trace_key(
         if result.before is not None:
             OUT.print(trusted_line(result, wanted))
         OUT.print(f"{key_text(wanted)}: {verdict_of(result, wanted)}")
+        if node.view is not None:
+            OUT.print("what its view shows is not compared here: see `sqe-chain audit`")
         for line in undecided_lines(result, wanted):
             OUT.print(one_line(line))
     if result.equal is not True:
@@ -148,16 +151,16 @@ class Sampling:
 def audit_flow(
     target: FlowArgument, *, servers: ServerOptions, sampling: Sampling, json: JsonOption = False
 ) -> None:
-    """Compare the states of keys drawn at random with what the records give.
+    """Compare the states of keys drawn at random with what the records give, and the rows of a view's table with the states.
 
     The command reads the topics from where the flow began, once for each stage. It changes nothing, and the flow's service may
     run meanwhile.
 
-    The exit status is 0 if all compared states are what the records give, and 1 if not. It is 3 if that is not known. Either retention
+    The exit status is 0 if all compared states are what the records give, and rows as their states, and 1 if not. It is 3 if that is not known. Either retention
     has deleted records, or all keys that differ have records that were released: they counted later than in the topics.
     """
     flow, random = load_flow(target), Random(sampling.seed)  # noqa: S311 - a sample, no secret
-    pause_ms = duration_ms(sampling.every) if sampling.every else 0
+    pause_ms = duration_ms(sampling.every, "--every") if sampling.every else 0
     with (
         _reading(flow, servers, sampling.rate) as (prepared, reading, bar),
         _counted(flow, sampling.metrics_port) as count,
@@ -177,7 +180,7 @@ def audit_flow(
                 count(result)
                 bar.hide()
                 _show_audited(result, as_lines=json)
-                different |= bool(result.different)
+                different |= bool(result.different or (result.view and result.view.different))
                 not_known |= bool(result.missing or result.not_known)
             failed = find_undecided(flow, prepared.env.ports.log, prepared.env.ports.home)
             if failed:
@@ -201,6 +204,7 @@ def _show_audited(result: AuditedStage, *, as_lines: bool) -> None:
                 "not_known": [readable_key(key) for key in result.not_known],
                 "doubts": list(result.doubts),
                 "missing": [str(gap) for gap in result.missing],
+                "view": None if result.view is None else _view_as_object(result.view),
             }
         )
         return
@@ -216,6 +220,28 @@ def _show_audited(result: AuditedStage, *, as_lines: bool) -> None:
             f"stage {result.stage!r}: {result.equal} of {result.keys} states are what the records give{after} "
             f"as of plan {result.plan}"
         )
+    if result.view is not None:
+        _show_view(result.stage, result.view)
+
+
+def _view_as_object(view: AuditedView) -> dict[str, object]:
+    return {
+        "name": view.view,
+        "rows": view.rows,
+        "different": [readable_key(key) for key in view.different],
+        "not_compared": view.not_compared or None,
+    }
+
+
+def _show_view(stage: str, view: AuditedView) -> None:
+    where = f"stage {stage!r}, view {view.view}"
+    if view.not_compared:
+        OUT.print(f"{where}: not compared: {view.not_compared}")
+        return
+    for key in view.different:
+        OUT.print(f"{where}, key {key_text(key)}: different: the row is not as the state")
+    alike = view.rows - len(view.different)
+    OUT.print(f"{where}: {max(alike, 0)} of {view.rows} rows are as the states")
 
 
 @contextmanager

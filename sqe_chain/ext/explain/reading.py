@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.errors import ServiceStopped
 from sqe_chain.ports import Log, Message, Range
 
 _READING: Final = frozenset(
@@ -51,7 +51,7 @@ class Pass:
         """The same blocks, counted.
 
         Raises:
-            ConfigurationError: it was asked to stop.
+            ServiceStopped: it was asked to stop.
         """
         for block in blocks:
             yield block
@@ -63,10 +63,10 @@ class Pass:
         """End if it was asked to.
 
         Raises:
-            ConfigurationError: it was.
+            ServiceStopped: it was.
         """
         if self.stopped():
-            raise ConfigurationError("asked to stop before all records were read; nothing was changed")
+            raise ServiceStopped("asked to stop before all records were read; nothing was changed")
 
     def _show(self) -> None:
         read = min(self._done + self._read, self.wanted)

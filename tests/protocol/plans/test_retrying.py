@@ -132,6 +132,7 @@ BARE: dict[type[object], set[str]] = {
             "forget_locations",
             "flows",
             "check_view_table",
+            "unlike_rows",
         ),
         *("max_rows", "max_bytes", "max_key_bytes", "max_state_bytes"),
     },

@@ -77,7 +77,7 @@ def test_why_not_ends_when_it_is_asked_to(
 ) -> None:
     monkeypatch.setattr(Prepared, "asked_to_stop", lambda _self: True)
     stopped = command("why-not", "cli_flows:counts", "words[1]@0", *KAFKA, "--store", ran)
-    assert (stopped.exit_code, stopped.stdout) == (2, "")
+    assert (stopped.exit_code, stopped.stdout) == (3, "")
     assert "asked to stop before all records were read" in stopped.stderr
 
 

@@ -72,13 +72,13 @@ def test_a_key_that_is_not_utf_8_is_refused() -> None:
     ],
 )
 def test_durations(text: str, milliseconds: int) -> None:
-    assert duration_ms(text) == milliseconds
+    assert duration_ms(text, "--interval") == milliseconds
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "-1s", "5 sec", "1e3s", "25h", "\u0665s"])
 def test_an_invalid_duration_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"duration|too long"):
-        duration_ms(text)
+    with pytest.raises(ConfigurationError, match=r"^--interval: (duration )?.* (is no duration|is too long)"):
+        duration_ms(text, "--interval")
 
 
 def test_an_address_with_an_option_is_not_taken_for_a_name() -> None:
@@ -155,6 +155,6 @@ def test_numbers_of_options_are_not_guessed(text: str) -> None:
 
 
 def test_durations_are_not_rounded() -> None:
-    assert duration_ms("1.5s") == 1_500
+    assert duration_ms("1.5s", "--interval") == 1_500
     with pytest.raises(ConfigurationError, match="would be rounded"):
-        duration_ms("0.4ms")
+        duration_ms("0.4ms", "--interval")

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.errors import ServiceStopped
 from sqe_chain.ext.explain.progress import ReadingBar, Slowed
 from sqe_chain.ext.explain.reading import Pass
 
@@ -29,7 +29,7 @@ def test_a_terminal_shows_what_was_read_and_what_is_left_and_then_nothing_of_it(
     with ReadingBar(terminal) as bar:
         reading = Pass(lambda: True, bar.show)
         reading.begin(4)
-        with pytest.raises(ConfigurationError, match="asked to stop"):
+        with pytest.raises(ServiceStopped, match="asked to stop"):
             list(reading.follow(iter([["first", "second"]])))  # type: ignore[list-item]
     text = written(terminal)
     assert "2/4" in text
