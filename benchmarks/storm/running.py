@@ -199,7 +199,8 @@ class Storm:
         """Kill the consumer some time behind its first publication; returns how many facts were at stake."""
         self._until_it_counts()
         self._send_for(moment_s, _BUSY_S)
-        self._meanwhile(lambda: self._at_stake() > 0, "nothing was left to count")
+        if not wait(self._sent_at_stake, PATIENCE_S, every_s=_BUSY_S):
+            raise Stuck(f"nothing was left to count for {PATIENCE_S:.0f} s:\n{self._consumer.tail()}")
         facts = self._at_stake()
         if self.system.aims:
             self._consumer.die_where_it_aims(self._produce_next)
@@ -260,6 +261,13 @@ class Storm:
     def _progress(self) -> int:
         """How far the consumer is: totals that it has published, or facts in its database."""
         return self._watcher.reader.seen if self.system.topic else sum(n for n, _ in self._visible().values())
+
+    def _sent_at_stake(self) -> bool:
+        """Send a report; whether facts are at stake. A fast consumer counts each within milliseconds, so this is asked often."""
+        if self._sent < self.facts.reports * _KEPT_SHARE:
+            self._produce_next()
+        self._supervise()
+        return self._at_stake() > 0
 
     def _at_stake(self) -> int:
         """Facts that the republisher has published, and no reader sees in a total."""
