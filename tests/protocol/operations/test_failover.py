@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
@@ -19,12 +20,16 @@ from sqe_chain.errors import (
 )
 from sqe_chain.features.settings import settings_of
 from sqe_chain.flow import Flow
+from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.failover import check_may_fail_over
 from sqe_chain.ports import Range
+from sqe_chain.ports.readers import Partitions
+from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 from tests.support.environments import environment_of
 from tests.support.mirrored import INPUT, Clusters, republished_words, totals_of_words
 from tests.support.plans import last_plan
+from tests.support.table_flows import Reading
 from tests.support.word_flows import append_word, first_letter, word, words_by_first_letter
 
 BEFORE, BETWEEN, AFTER = "ant bee cow dog elk fox ape", "bat cat doe", "auk boa cod eel fly asp"
@@ -299,3 +304,74 @@ def test_a_flow_is_refused_by_name_that_knows_or_leaves_something_by_offsets(
 ) -> None:
     with pytest.raises(ConfigurationError, match=error):
         check_may_fail_over(declared().compile())
+
+
+def transactional() -> Flow:
+    flow = Flow("notes", transactional=True)
+    words_by_first_letter(flow, INPUT).to("letters", key=first_letter, partitions=1)
+    return flow
+
+
+def keep_word(words: StringValue, value: StringValue) -> None:
+    append_word(words, value)
+
+
+def by_event_time() -> Flow:
+    flow = Flow("notes")
+    flow.source(INPUT, StringValue).windowed(
+        "hours", Tumbling(3_600_000), key=first_letter, state=StringValue, fold=keep_word
+    ).to("hours", partitions=1)
+    return flow
+
+
+def with_sqe_keys() -> Flow:
+    flow = Flow("notes")
+    source = flow.source(INPUT, StringValue)
+    source.to_sqe("bare", partitions=1, process_id=7)
+    source.aggregate("letters", key=first_letter, state=StringValue, fold=append_word)
+    return flow
+
+
+def one_of_several() -> CompiledFlow:
+    flow = Flow("notes")
+    source = flow.source(INPUT, Reading, codec="json")
+    source.ingest("readings", at="table", partition_key="robot", row_key="at_ms")
+    return flow.compile().reader(Partitions.parse("0"))
+
+
+@pytest.mark.parametrize(
+    ("declared", "error"),
+    [
+        (transactional, "is transactional"),
+        (by_event_time, "takes its inputs by event time"),
+        (with_sqe_keys, "SQE's keys"),
+        (one_of_several, "is one of several readers"),
+    ],
+)
+def test_it_is_refused_with_what_to_do(declared: Callable[[], Flow | CompiledFlow], error: str) -> None:
+    with pytest.raises(ConfigurationError, match=error) as refused:
+        check_may_fail_over(declared().compile())
+    assert "Begin in the other cluster under another flow name" in str(refused.value)
+
+
+@pytest.mark.parametrize("whose", ["this", "the old"])
+def test_a_cluster_without_an_id_is_refused(
+    clusters: Clusters, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    log = clusters.second if whose == "this" else clusters.first
+    if whose == "the old":
+        clusters = Clusters()
+        log = clusters.first
+    describe = log.describe
+    with monkeypatch.context() as silent:
+        silent.setattr(
+            log,
+            "describe",
+            lambda topics: {name: replace(info, cluster="") for name, info in describe(topics).items()},
+        )
+        if whose == "the old":
+            clusters.feed(BEFORE)
+            clusters.totals.run_until_caught_up()
+            clusters.mirror.copy()
+        with pytest.raises(ConfigurationError, match=rf"the id of {whose} cluster is not known"):
+            clusters.fail_over()

@@ -34,6 +34,7 @@ from sqe_chain.plans.inputs import decode_marks, parse_metadata
 from sqe_chain.plans.layout import Layout, StageLayout
 from sqe_chain.plans.mirrors import Mirrors
 from sqe_chain.plans.plan import Plan, PlannedRange, Section
+from sqe_chain.plans.published import PublishedLanes
 from sqe_chain.plans.revisions import Revisions, Unfollowed
 from sqe_chain.plans.stored_plans import read_last_plan
 from sqe_chain.ports import Commit
@@ -312,3 +313,16 @@ def test_a_packed_plan_that_was_changed_or_cut_is_refused() -> None:
     for data in (stored[:-9], stored[:1], changed):
         with pytest.raises(StoreInconsistent):
             Plan.from_bytes(data)
+
+
+def test_where_lanes_of_outputs_end_is_a_member_that_older_plans_lack() -> None:
+    """A version that does not know it ignores it, and its plans lack it: then nothing is known of what it has published."""
+    old = Plan.from_bytes(STORED)
+    assert old.published is None
+    noted = PublishedLanes(3, {("u", 1): {10: bytes(16)}})
+    plan = replace(old, published=noted).with_id()
+    assert json.loads(plan.to_bytes())["published"] == {
+        "since": 3,
+        "ends": {"u": {"1": {"000000000000000a": 32 * "0"}}},
+    }
+    assert Plan.from_bytes(plan.stored()).published == noted
