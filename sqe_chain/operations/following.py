@@ -80,11 +80,9 @@ class Follower:
 
     def _aim_at(self, plan: Plan) -> None:
         """Fold up to the flow's position at a plan, and nothing of what the flow does not read."""
-        service, ends = self.service, plan.next_offsets()
-        known = service.owned.last.next_offsets()
-        until: dict[TopicPartition, int] = {tp: ends.get(tp, offset) for tp, offset in known.items()}
-        role = service.env.role
-        refold = replace(refold_of(service), until=until | dict(ends), notes=(self.compared,))
+        service, role = self.service, self.service.env.role
+        until = _until(service.owned.last, plan)
+        refold = replace(refold_of(service), until=until, notes=(self.compared,))
         service.env.role = replace(role, refold=refold)
 
     def _compare(self, plan: Plan, live: Plan) -> None:
@@ -99,6 +97,12 @@ class Follower:
         if not known.same and known.text() != self.compared.text():
             self.env.say([known.text()])
         self.compared = known
+
+
+def _until(last: Plan, plan: Plan) -> dict[TopicPartition, int]:
+    """Where a run at its last plan ends that folds up to a plan of the flow."""
+    ends = plan.next_offsets()
+    return {tp: ends.get(tp, offset) for tp, offset in last.next_offsets().items()} | dict(ends)
 
 
 def refold_of(service: StagedService) -> Refold:
