@@ -236,6 +236,12 @@ def test_an_incremental_snapshot_brings_back_what_a_slot_has_lost(kafka: str, tm
             services = Services(kafka, name, tmp_path)
             engine.start()
             engine.wait_for_stored_offset()
+            # Killed during its first snapshot, it would begin that again, and lose nothing.
+            for number in (1, 2):
+                stored = count_records(kafka, engine.offsets, 1)
+                session.execute("UPDATE orders SET amount = %s WHERE id = 2", (number,))
+                wait_for(engine, kafka, topic, 9 + number)
+            eventually(lambda: count_records(kafka, engine.offsets, 1) > stored, "its place is stored")
             engine.kill()
             active = "SELECT count(*) FROM pg_replication_slots WHERE active"
             eventually(lambda: session.execute(active).fetchone() == (0,), "the slot is free")
