@@ -30,6 +30,7 @@ from sqe_chain.operations.shadow import (
     compare,
     compare_outputs,
     end_shadow,
+    records_behind,
 )
 from sqe_chain.operations.switching import Switch
 
@@ -51,30 +52,46 @@ def start(target: FlowArgument, *, operation: OperationOptions, engine: EngineOp
     with prepare_command(flow, settings_in(operation), operation, engine.choice()) as prepared:
         shadow = Shadow(prepared.env, prepared.engine, stopped=prepared.asked_to_stop)
         name = work_with_heartbeat(prepared, shadow)
-    ERR.print(f"{name} was stopped; sqe-chain shadow start goes on with it. {shadow.outputs.text()}")
+        behind = records_behind(prepared.env)
+    ERR.print(
+        f"{name} was stopped, {behind} records behind the flow; sqe-chain shadow start goes on with it. {shadow.outputs.text()}"
+    )
 
 
 @app.command("report")
 @command
 def report(target: FlowArgument, *, operation: OperationOptions, json: JsonOption = False) -> None:
-    """Compare states and outputs of a flow with those of its shadow. Ends with status 1 if any differ, or states could not be compared.
+    """Compare states and outputs of a flow with those of its shadow.
 
     It compares only where both have counted the same. A state partition that goes on while it is read is not compared: try again, or stop the
-    service for a moment.
+    service for a moment. Nor is one compared where the shadow has not counted as far as the flow.
+
+    The exit status is 0 if all was compared and is equal, and 1 if anything differs. It is 3 if nothing differs, and states could not be compared.
     """
     flow = load_flow(target)
     with prepare_command(flow, settings_in(operation), operation) as prepared:
+        behind = records_behind(prepared.env)
         compared, outputs = compare(prepared.env), compare_outputs(prepared.env)
     if json:
         for stage in compared:
             print_json(asdict(stage))
-        print_json({"outputs": _plain(outputs)})
+        print_json({"outputs": _plain(outputs), "behind": behind})
     else:
         _show(compared)
         for text in outputs.texts():
             OUT.print(text)
-    if not (outputs.same and all(stage.same for stage in compared)):
+        if any(stage.moved for stage in compared):
+            OUT.print(f"not everything was compared: {_why(behind)}")
+    if not outputs.same or any(stage.differs for stage in compared):
         raise typer.Exit(1)
+    if any(stage.moved for stage in compared):
+        raise typer.Exit(3)
+
+
+def _why(behind: int) -> str:
+    if behind:
+        return f"the shadow is {behind} records behind the flow. Let `sqe-chain shadow start` catch up, then ask again"
+    return "the flow or the shadow went on meanwhile. Ask again, or stop them for a moment"
 
 
 def _plain(outputs: ComparedOutputs) -> dict[str, object]:

@@ -53,7 +53,12 @@ class ComparedStage:
     @property
     def same(self) -> bool:
         """Whether all was compared, and nothing differs. A new stage changes nothing that is there."""
-        return not (self.different or self.missing or self.added or self.moved or self.gone)
+        return not (self.differs or self.moved)
+
+    @property
+    def differs(self) -> bool:
+        """Whether something that was compared differs, or the stage is gone."""
+        return bool(self.different or self.missing or self.added or self.gone)
 
     def with_rows(self, stage: StageNode, before: Rows, after: Rows) -> ComparedStage:
         """The same, with the keys of a state partition, or of all of them."""

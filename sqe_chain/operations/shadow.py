@@ -174,6 +174,15 @@ def compare(env: Environment) -> list[ComparedStage]:
     return Generations(env, live, shadow.plan, shadow.name).compare()
 
 
+def records_behind(env: Environment) -> int:
+    """How many offsets of the inputs the flow has counted and its shadow has not; arguments and errors as `compare`."""
+    live = plan_of_a_run(env.home, env.flow.name)
+    counted = must_find(env, live).plan.ends()
+    return sum(
+        max(0, planned.stop - counted[tp].stop) for tp, planned in live.ends().items() if tp in counted
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ComparedOutputs:
     """What is known of the outputs of a flow and its shadow.

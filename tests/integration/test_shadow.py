@@ -17,6 +17,8 @@ ENGINE = ("--engine", "inprocess")
 WORKERS = (*ENGINE, "--workers", "2")
 SUPERSEDED = 4
 """Status of a service that a newer run has ended."""
+NOT_KNOWN = 3
+"""Status of a report that has not compared all, and found no difference."""
 
 
 @pytest.fixture
@@ -44,6 +46,10 @@ def test_new_code_follows_is_killed_takes_the_place_of_the_flow_and_goes_back(
     for kill_at in ("sealed", "persisted"):
         shadow = deployed.start_command("totals", "shadow start", *ENGINE, signal_at=f"{kill_at}:SIGKILL")
         assert shadow.wait() == KILLED, shadow.text
+    deployed.feed()
+    deployed.run_once("standard")
+    deployed.wait_for_no_lag(totals)
+    assert report(deployed)[0] == NOT_KNOWN, "the shadow is behind"
     shadow = deployed.start_command("totals", "shadow start", *ENGINE)
     deployed.feed()
     deployed.republish_and_die()  # the republisher publishes these again

@@ -17,6 +17,7 @@ from sqe_chain.engines.module_sources import digests_of_modules
 from sqe_chain.errors import ChainError, ConfigurationError, ServiceStopped, Superseded
 from sqe_chain.features.shadowing import Compared
 from sqe_chain.operations.following import changed_code
+from sqe_chain.operations.shadow import records_behind
 from sqe_chain.operations.switching import is_between_batches
 from sqe_chain.testing import Crash
 from sqe_chain.testing.faults import InjectedFault, PortCall
@@ -63,11 +64,13 @@ def test_a_shadow_follows_while_the_flow_goes_on() -> None:
         pipeline.feed([text])
         moved = pipeline.found.compared(flow_of())
         assert sum(result.moved for result in moved) > 0
+        assert records_behind(environment_of(pipeline.found)) == 1
         assert not any(result.different or result.missing or result.added for result in moved)
     pipeline.found.feed("words", word("zoo"), key="z")  # which the flow has not read
     while shadow.batch():
         pass
     assert all(result.same for result in pipeline.found.compared(flow_of()))
+    assert records_behind(environment_of(pipeline.found)) == 0
     service.leave()
 
 
