@@ -70,10 +70,10 @@ class Results:
     def commits(self) -> str:
         """On which commits the results shown were got: the one of most systems first, others with their systems."""
         counted = Counter(self.ran_on.values()).most_common()
-        texts = [f"commit {commit}" for commit, _ in counted[:1]]
+        texts = [commit for commit, _ in counted[:1]]
         for commit, _ in counted[1:]:
             systems = dict.fromkeys(system for (system, _), where in self.ran_on.items() if where == commit)
-            texts.append(f"commit {commit} ({', '.join(systems)})")
+            texts.append(f"{commit} ({', '.join(systems)})")
         return ", ".join(texts)
 
     def verdicts(self, system: str) -> list[Verdict]:
@@ -191,7 +191,7 @@ def report(entries: Sequence[Entry], systems: Sequence[System], skipped: Mapping
     shown = [system for system in systems if results.outcomes.get(system.name)]
     versions = results.versions
     parts = (
-        f"Seeds {seeds}, {last.facts:,} facts each, {results.commits()}, {last.date}. Broker: Kafka {last.kafka}.",
+        f"Seeds {seeds}, {last.facts:,} facts each, {last.date}. Broker: Kafka {last.kafka}. Commits: {results.commits()}.",
         results.table(systems),
         "\n".join(f"- **{one.title}** ({versions[one.name]}; {one.setup}). {one.sentence}" for one in shown),
         "\n".join(results.notes()),

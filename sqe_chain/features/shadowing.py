@@ -61,7 +61,7 @@ class Compared(Section):
 
     def to_json(self) -> dict[str, Any]:
         members = {name: getattr(self, name) for name in _MEMBERS} | {"offsets": by_name(self.offsets)}
-        return {name: value for name, value in members.items() if value}
+        return {name: value for name, value in members.items() if value != _DEFAULTS[name]}
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
@@ -75,3 +75,4 @@ class Compared(Section):
 
 
 _MEMBERS: Final = tuple(known.name for known in fields(Compared))
+_DEFAULTS: Final = {name: getattr(Compared(), name) for name in _MEMBERS}

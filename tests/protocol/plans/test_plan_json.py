@@ -27,6 +27,7 @@ from sqe_chain.features.noting import CodecNotes
 from sqe_chain.features.overwrite import Overwrite
 from sqe_chain.features.parking import Parking
 from sqe_chain.features.rebuilding import Reached, Rebuilding, Unfinished
+from sqe_chain.features.shadowing import Compared
 from sqe_chain.features.ticking import Timers
 from sqe_chain.flow import Flow
 from sqe_chain.plans.first_stage import Begun
@@ -159,6 +160,10 @@ SECTIONS: list[tuple[Section, str]] = [
     (
         Mirrors("c2", {"t": MirroredTopic("a.t", b"\2", b"\1", {0: (9, 3)})}),
         '{"mirrors":{"cluster":"c2","topics":{"t":["a.t","02","01",{"0":[9,3]}]}}}',
+    ),
+    (
+        Compared({"m": "d1"}, 0, 4, {("t", 0): 0}, equal=2, different=1, examples=("t[0]@3",)),
+        '{"compared":{"code":{"m":"d1"},"different":1,"equal":2,"examples":["t[0]@3"],"offsets":{"t/0":0},"since":0,"until":4}}',
     ),
     (
         Parking(discarded=(("t", "00", 0, 3), ("t", "00", 0, 5)), counted=(("t", "00", 1, 7),)),

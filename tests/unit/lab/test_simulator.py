@@ -186,7 +186,7 @@ def test_a_standby_waits_as_long_as_the_other_run_lives(signs: int, end: str) ->
 
 
 def test_a_standby_that_does_not_wait_violates_an_invariant(monkeypatch: Patch) -> None:
-    monkeypatch.setattr("sqe_chain.protocol.claim._stand_by", lambda _env, home: home)
+    monkeypatch.setattr("sqe_chain.protocol.claim._stand_by", lambda _env, home, _may_take: home)
     with pytest.raises(Violation, match="0 looks without a sign of life"):
         replay(World(), [FED, *RUN, ["standby", 1, 5, "killed"]])
 

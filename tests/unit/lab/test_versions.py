@@ -51,8 +51,9 @@ def test_what_a_program_writes_last_counts(line: str, came: str) -> None:
 
 @pytest.mark.parametrize(("status", "came"), [(0, "1 passed"), (3, "FAILED (3)")])
 def test_a_part_is_noted_whether_it_passes_or_not(
-    status: int, came: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    status: int, came: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("SUITE", raising=False)  # `make` sets it
     file = tmp_path / "notes.jsonl"
     program = [sys.executable, "-c", f"print('dots'); print('1 passed in 2.0s'); raise SystemExit({status})"]
     assert run("pythons", "3.12.1", UNIT, program, file=file) == status
