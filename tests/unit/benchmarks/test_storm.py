@@ -205,7 +205,7 @@ def test_a_storm_without_an_end_is_shown_and_is_a_fault_until_it_was_repeated() 
     entries.append(entry(0, 2, outcome(RIGHT), commit="def"))
     assert not list(Results(entries).faults(SYSTEMS))
     assert "Reason: it counts nothing. It was repeated." in report(entries, SYSTEMS, {})
-    assert f"commit abc, commit def ({first.name})" in report(entries, SYSTEMS, {})
+    assert f"Commits: abc, def ({first.name})" in report(entries, SYSTEMS, {})
 
 
 def test_a_storm_that_lacked_a_fault_is_named() -> None:
