@@ -24,6 +24,7 @@ from sqe_chain.errors import (
 )
 from sqe_chain.features.announcing import Announcing
 from sqe_chain.features.event_times import EventTime
+from sqe_chain.features.lanes import Lanes
 from sqe_chain.features.noting import CodecNotes
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.mirrored_outputs import MissingRecords, missing_outputs
@@ -41,8 +42,8 @@ from sqe_chain.task.states import Claim
 
 MARGIN_MS: Final = 300_000
 """How long before the last record of each partition reading goes on, in milliseconds: what is read again costs only time."""
-_SURVIVING: Final = {Mirrors.name, CodecNotes.name, Announcing.name, EventTime.name}
-"""Sections of plans that hold no offsets."""
+_SURVIVING: Final = {Mirrors.name, CodecNotes.name, Announcing.name, EventTime.name, Lanes.name}
+"""Sections of plans that hold no offsets, or such that stay true: offsets go on where the flow had read to."""
 _SHOWN: Final = 10
 
 
@@ -85,8 +86,8 @@ def check_may_fail_over(flow: CompiledFlow) -> None:
             f"has poison={flow.poison!r}: what it noted of failed records is in the old cluster, or by offset",
             flow.poison != "stop",
         ),
+        (f"has timers in stage {', '.join(sorted(flow.ticking))}", bool(flow.ticking)),
         ("takes its inputs by event time", flow.by_time),
-        ("goes by a clock", bool(flow.ticking)),
         ("allows compacted inputs, in which nobody notices a gap", flow.allow_compacted),
         ("is one of several readers", flow.partitions is not None),
     ]
@@ -94,7 +95,7 @@ def check_may_fail_over(flow: CompiledFlow) -> None:
         if holds:
             raise ConfigurationError(
                 f"flow {flow.name!r} {why}. Expected a flow with stages, all of whose inputs are envelopes that flows have published, with "
-                "poison='stop' and without event time. Begin in the other cluster under another flow name"
+                "poison='stop', without event time and timers. Begin in the other cluster under another flow name"
             )
 
 

@@ -37,6 +37,7 @@ MODULES: Final[Mapping[str, str]] = {
     "transactions": "tests.lab.transactional_kills",
     "campaign": "tests.lab.campaign",
     "soak": "tests.lab.soak",
+    "failovers": "tests.lab.failovers",
 }
 
 

@@ -23,6 +23,10 @@ ROWS: Final = {
         ("services killed", "zombies", "brokers killed", "stores killed", "answers lost", "clocks jumped"),
     ),
     "soak": _Row("Soak: services at work, without faults", ("events", "minutes")),
+    "failovers": _Row(
+        "Failovers to a mirror of a killed broker",
+        ("failovers", "stopped for outputs", "refused, and started there"),
+    ),
     "pairs": _Row("Explorer: pairs of faults", ("states", "pairs")),
     "corrections": _Row("Worlds of corrections", ("worlds",)),
     "fuzz": _Row("Fuzzer", ("executions",)),

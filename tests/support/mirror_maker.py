@@ -1,4 +1,4 @@
-"""A real MirrorMaker 2 that copies one topic from a cluster to another."""
+"""A real MirrorMaker 2 that copies topics from a cluster to another."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from types import TracebackType
 from typing import Final, Self
 
 from sqe_chain.engines.java import java
-from sqe_chain.ext.dev.jars import KAFKA_VERSION, SLF4J_VERSION, Jars
+from sqe_chain.ext.dev.jars import SLF4J_VERSION, Jars
 from sqe_chain.ext.dev.packages import fetch_jars
 from tests.support.waiting import PATIENCE_S
 
+_VERSION: Final = "4.1.0"  # of 4.4.0, which brokers have by default, it was not found
 MIRROR_MAKER: Final = Jars(
     name="MirrorMaker",
-    version=KAFKA_VERSION,
+    version=_VERSION,
     dependencies=(
-        ("org.apache.kafka", "connect-mirror", KAFKA_VERSION),
+        ("org.apache.kafka", "connect-mirror", _VERSION),
         ("org.slf4j", "slf4j-simple", SLF4J_VERSION),
     ),
-    main=f"connect-mirror-{KAFKA_VERSION}.jar",
+    main=f"connect-mirror-{_VERSION}.jar",
     megabytes=60,
     steps=110,
 )
@@ -28,7 +29,7 @@ clusters=first,second
 first.bootstrap.servers={first}
 second.bootstrap.servers={second}
 first->second.enabled=true
-first->second.topics={topic}
+first->second.topics={topics}
 second->first.enabled=false
 replication.factor=1
 offset-syncs.topic.replication.factor=1
@@ -46,18 +47,18 @@ dedicated.mode.enable.internal.rest=false
 
 
 class MirrorMaker:
-    """Copies a topic from the first to the second cluster, as ``first.TOPIC``, until the end of the block.
+    """Copies topics from the first to the second cluster, as ``first.TOPIC``, until the end of the block.
 
     Args:
         first: brokers.
         second: brokers.
-        topic: in the first cluster.
+        topics: in the first cluster; a regular expression, as MirrorMaker reads it.
         directory: for its files.
     """
 
-    def __init__(self, first: str, second: str, topic: str, directory: Path) -> None:
+    def __init__(self, first: str, second: str, topics: str, directory: Path) -> None:
         properties = directory / "mirror.properties"
-        properties.write_text(_PROPERTIES.format(first=first, second=second, topic=topic))
+        properties.write_text(_PROPERTIES.format(first=first, second=second, topics=topics))
         jars = fetch_jars(MIRROR_MAKER)
         self._log = directory / "mirror.log"
         self._command = [

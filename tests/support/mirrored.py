@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,7 +18,7 @@ from sqe_chain.operations.failover import FailedOver, Failover
 from sqe_chain.plans.mirrors import follow_mirrors
 from sqe_chain.plans.settings import Settings
 from sqe_chain.plans.stored_plans import read_last_plan
-from sqe_chain.ports import Log
+from sqe_chain.ports import Log, Message
 from sqe_chain.testing import Rehearsal
 from tests.support.environments import environment_of
 from tests.support.typed_results import payloads_of
@@ -37,10 +37,10 @@ def totals_of_words(name: str = "notes") -> Flow:
     return flow
 
 
-def published_totals(name: str = "notes") -> Flow:
+def published_totals(name: str = "notes", output: str = OUTPUT, *, state_partitions: int = 2) -> Flow:
     """The same flow, which publishes each word that it has counted, too."""
-    flow = Flow(name, state_partitions=2)
-    words_by_first_letter(flow, INPUT).to(OUTPUT, key=first_letter, partitions=PARTITIONS)
+    flow = Flow(name, state_partitions=state_partitions)
+    words_by_first_letter(flow, INPUT).to(output, key=first_letter, partitions=PARTITIONS)
     return flow
 
 
@@ -182,13 +182,13 @@ class Clusters:
         return dict(expected)
 
 
-def read_by_lanes(log: MemoryLog, topic: str) -> dict[str, list[str]]:
-    """The words by first letter that a reader counts who takes what is not beyond the last one on its lane for a replay.
+def read_by_lanes(records: Iterable[Message]) -> dict[str, list[str]]:
+    """The words by first letter that a reader of a topic counts. What is not beyond the last one on its lane is a replay to it.
 
     Lanes and positions are what the page of concepts names, and not what envelopes state of them.
     """
     found, marks = defaultdict[str, list[str]](list), dict[tuple[object, ...], tuple[int, ...]]()
-    for record in log.records(topic):
+    for record in records:
         envelope = read(record.value())
         links = envelope.chain.links
         lane = record.partition(), *((link.topic, link.partition, link.output, link.shard) for link in links)

@@ -19,7 +19,7 @@ from sqe_chain.errors import (
     Superseded,
 )
 from sqe_chain.features.settings import settings_of
-from sqe_chain.flow import Flow
+from sqe_chain.flow import Context, Flow, Timer
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.operations.failover import check_may_fail_over
 from sqe_chain.ports import Range
@@ -324,6 +324,47 @@ def by_event_time() -> Flow:
     return flow
 
 
+def reminded() -> Flow:
+    """Timers by the batch's clock and by event time are set in one kind of stage."""
+    flow = Flow("notes")
+    flow.source(INPUT, StringValue).aggregate(
+        "letters", key=first_letter, state=StringValue, fold=remind, on_timer=no_timers
+    )
+    return flow
+
+
+def remind(words: StringValue, value: StringValue, context: Context) -> None:
+    words.value += value.value
+    context.set_timer(1_000, clock="batch")
+
+
+def no_timers(_state: StringValue, _timer: Timer) -> None:
+    """Never called."""
+
+
+def expiring() -> Flow:
+    flow = Flow("notes")
+    flow.source(INPUT, StringValue).aggregate(
+        "letters", key=first_letter, state=StringValue, fold=append_word, expire_after_ms=60_000
+    )
+    return flow
+
+
+def of_files() -> Flow:
+    flow = Flow("notes", state_partitions=2)
+    rows = flow.files("rows", Reading, "*.jsonl")
+    rows.aggregate("totals", key=robot_of, state=StringValue, fold=keep_reading)
+    return flow
+
+
+def robot_of(reading: Reading) -> str:
+    return reading.robot or ""
+
+
+def keep_reading(_state: StringValue, _reading: Reading) -> None:
+    """Never called."""
+
+
 def with_sqe_keys() -> Flow:
     flow = Flow("notes")
     source = flow.source(INPUT, StringValue)
@@ -344,6 +385,9 @@ def one_of_several() -> CompiledFlow:
     [
         (transactional, "is transactional"),
         (by_event_time, "takes its inputs by event time"),
+        (reminded, "has timers in stage letters"),
+        (expiring, "takes its inputs by event time"),
+        (of_files, "reads files"),
         (with_sqe_keys, "SQE's keys"),
         (one_of_several, "is one of several readers"),
     ],

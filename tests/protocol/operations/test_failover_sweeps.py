@@ -56,7 +56,7 @@ def finish(clusters: Clusters) -> None:
     clusters.check()
     if clusters.outputs is not None:
         copy_outputs(clusters)
-        assert read_by_lanes(clusters.second, clusters.outputs.name) == clusters.expected()
+        assert read_by_lanes(clusters.second.records(clusters.outputs.name)) == clusters.expected()
 
 
 @KILLED.enter("failover", 5, declared=FLOWS, then=["again", "first cluster"])
