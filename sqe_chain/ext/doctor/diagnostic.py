@@ -33,6 +33,7 @@ _JAVA: Final = "apt-get install openjdk-17-jre-headless"
 # fmt: off
 KINDS: Final[dict[str, tuple[Severity, str, str]]] = {
     "unreachable": ("error", "{why}", "check the address, the network and the login"),
+    "another-cluster": ("error", "{why}", "give --kafka of the flow's cluster; or sqe-chain failover, if this one mirrors it"),
     "no-right": ("error", "the login may not {operations} it, and the service needs to", "kafka-acls.sh --add --allow-principal User:NAME"),
     "unknown-rights": ("warning", "not tried: the broker does not report what the login may do with it", "kafka-acls.sh --list"),
     "group-members": ("error", "{member} has joined the group {group!r}: the broker refuses the commits of a service", "stop that program, or give it another group"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
-from sqe_chain.errors import ChainError, StoreInconsistent
+from sqe_chain.errors import AnotherCluster, ChainError, StoreInconsistent
 from sqe_chain.ext.doctor.machine import Clocked, Machine, clock_differences
 from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.waiting import holder_of
@@ -69,6 +69,7 @@ class Facts:
         weak: store -> what makes it lose acknowledged writes.
         remarks: store -> what is worth knowing.
         errors: what could not be read -> why.
+        elsewhere: why these brokers are not where the flow went on after a failover; empty: they are, or there was none.
         waiting: records that wait for event time.
         holder: the partition that holds them back; empty: nothing waits.
         commits_kept_ms: how long the broker keeps what a group has committed; -1: without limit, or unknown.
@@ -100,6 +101,7 @@ class Facts:
     weak: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     remarks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     errors: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: str = ""
     waiting: int = 0
     holder: str = ""
     commits_kept_ms: int = -1
@@ -149,6 +151,8 @@ class Gathering:
         ):
             try:
                 read |= look()
+            except AnotherCluster as error:
+                read["elsewhere"] = str(error)
             except ChainError as error:
                 self.errors[what] = str(error)
         now_ms = self.clock()

@@ -34,6 +34,7 @@ def _revisions(facts: Facts) -> Iterator[Diagnostic]:
 
 CHECKS: tuple[Callable[[Facts], Iterator[Diagnostic]], ...] = (
     _unreachable,
+    positions.cluster,
     topics.missing_topics,
     topics.markers,
     topics.access,

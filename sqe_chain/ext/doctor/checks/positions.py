@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from sqe_chain.errors import AnotherCluster
 from sqe_chain.ext.doctor.diagnostic import Diagnostic, report
 from sqe_chain.ext.doctor.facts import Facts
 from sqe_chain.features.event_times import needed_offsets
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.plans.inputs import parse_metadata
+from sqe_chain.plans.layout import check_cluster
+from sqe_chain.plans.mirrors import Mirrors
 from sqe_chain.plans.plan import PlannedRange
 from sqe_chain.plans.same_inputs import is_new_root
 from sqe_chain.ports import TopicPartition
@@ -19,8 +22,27 @@ _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
 
 
+def cluster(facts: Facts) -> Iterator[Diagnostic]:
+    """Brokers of another cluster than the one that the last plan names."""
+    if why := _elsewhere(facts):
+        yield report("another-cluster", "brokers", why=why)
+
+
+def _elsewhere(facts: Facts) -> str:
+    if facts.elsewhere or facts.plan is None:
+        return facts.elsewhere
+    try:
+        by_ids = Mirrors.name not in facts.plan.sections
+        check_cluster(facts.flow, facts.plan.layout, facts.topics, by_ids=by_ids)
+    except AnotherCluster as error:
+        return str(error)
+    return ""
+
+
 def positions(facts: Facts) -> Iterator[Diagnostic]:
     """Positions that the logs do not hold: where a start begins to read, and up to where was read."""
+    if _elsewhere(facts):  # offsets mean nothing there
+        return
     first_of, plan = _first_offsets(facts), facts.plan
     # Of a raw topic that was created again, the old one, too: a start reads it again.
     needs_old = bool(facts.redone) or (plan is not None and Rebuilding.name in plan.sections)

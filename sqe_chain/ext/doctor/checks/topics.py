@@ -18,7 +18,7 @@ _LEAST_BYTES = 1_061
 def missing_topics(facts: Facts) -> Iterator[Diagnostic]:
     """Topics that do not exist, or have too few partitions."""
     flow = facts.flow
-    if "brokers" in facts.errors:
+    if "brokers" in facts.errors or facts.elsewhere:
         return
     for topic in flow.input_topics:
         if topic not in facts.topics:

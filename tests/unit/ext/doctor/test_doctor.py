@@ -16,15 +16,19 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.adapters.memory import MemoryLog
 from sqe_chain.errors import ChainError, LostOffsets, RecreatedTopic, TruncatedInput, Unavailable
+from sqe_chain.ext.doctor.checks import examine
 from sqe_chain.ext.doctor.diagnostic import KINDS
+from sqe_chain.ext.doctor.facts import Gathering
 from sqe_chain.ext.doctor.machine import Disk
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.ports import Commit
 from sqe_chain.protocol.claim import FORGETS
+from sqe_chain.runtime.connecting import follow_failover
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing.faults import FaultScript, InjectedFault
 from tests.support.doctor_world import WELL, World, doubled, key_of, totals
+from tests.support.mirrored import Clusters
 from tests.support.number_flows import add
 from tests.support.suites import points
 
@@ -67,6 +71,14 @@ def recreate(world: World) -> None:
     delete(world, "numbers")
     world.service.log.create_topic("numbers", 2)
     world.configure("numbers")
+
+
+def speak_to_another(world: World) -> None:
+    """A cluster that has all topics, as a mirror has: the plan names another one."""
+    world.service.log = MemoryLog(f"other-{id(world)}")
+    for topic in ("numbers", "sums", world.flow.dead_letter_topic):
+        world.service.log.create_topic(topic, 2)
+        world.service.log.recreate(topic)  # in memory the first topic of a name has the same id everywhere
 
 
 def lose_offsets(world: World) -> None:
@@ -176,6 +188,7 @@ PLANTED: dict[str, Callable[[World], object]] = {
     "small-retention": lambda world: world.configure("numbers", retention_bytes=1_000),
     "refuses-times": lambda world: world.configure("numbers", before_max_ms=1_000),
     "recreated-input": recreate,
+    "another-cluster": speak_to_another,
     "lost-records": lose_offsets,
     "truncated-input": lambda world: world.service.log.truncate_after("numbers", 0, 3),
     "clock-ahead": lambda world: setattr(world, "later_ms", -4_102_444_800_000 - 10**9),
@@ -295,6 +308,25 @@ def test_a_record_of_the_future_names_whose_clock_is_wrong(world: World, append_
     texts = [finding.text for finding in world.examine() if finding.check == "clock-ahead"]
     assert texts
     assert all(text.endswith("at the broker" if append_time else "at the producer") for text in texts)
+
+
+def test_a_cluster_that_the_flow_has_left_is_one_finding() -> None:
+    clusters = Clusters()
+    clusters.feed("ant bee")
+    clusters.totals.run_until_caught_up()
+    clusters.mirror.copy()
+    clusters.fail_over()
+    clusters.feed("cow")
+    flow, stores = clusters.flow.compile(), {"": clusters.store}
+
+    def named(log: MemoryLog) -> set[str]:
+        followed = follow_failover(log, stores, flow)
+        facts = Gathering(flow, followed, stores, lambda: 0, lambda _: None).gather()
+        return {finding.check for finding in examine(facts) if finding.severity == "error"}
+
+    left, where_it_is = named(clusters.first), named(clusters.second)
+    assert left - where_it_is == {"another-cluster"}
+    assert not where_it_is & {"unreachable", "another-cluster"}
 
 
 def test_a_broker_that_is_away_is_one_finding(world: World) -> None:
