@@ -63,7 +63,12 @@ def dev_up(
     registries = ["apicurio"] if "apicurio" in ports else []
     kinds = (*DEFAULT_KINDS, *with_tables, *registries)
     fetch(lambda line: ERR.print(Text(line, "dim")), kinds)
-    machine = up(kinds, directory, **{f"{kind}_port": ports[kind] for kind in ports})
+    machine = up(
+        kinds,
+        directory,
+        **{f"{kind}_port": ports[kind] for kind in ports},
+        starting=lambda kind: ERR.print(Text(f"starting {kind}", "dim")),
+    )
     for kind in with_tables:
         _make_tables(machine, kind)
     _show(machine, as_json=json)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -78,7 +78,7 @@ def _default_directory() -> Path:
     return Path(state).expanduser().absolute() / "sqe-chain" / "dev"
 
 
-def up(
+def up(  # noqa: PLR0913 - a port for each server
     kinds: Sequence[str] = DEFAULT_KINDS,
     directory: Path | str | None = None,
     *,
@@ -88,6 +88,7 @@ def up(
     postgres_port: int | None = None,
     apicurio_port: int | None = None,
     heap_mb: int = 384,
+    starting: Callable[[str], None] = lambda _kind: None,
 ) -> DevMachine:
     """Start the servers that are not running yet; they outlive this process. Data of an earlier `up` are kept.
 
@@ -100,6 +101,7 @@ def up(
         postgres_port: the same for PostgreSQL.
         apicurio_port: the same for Apicurio, a schema registry.
         heap_mb: Kafka's Java heap in MiB.
+        starting: is called with each kind before it starts, which takes seconds.
 
     Raises:
         ConfigurationError: an unknown kind, a port that is in use, a server that runs on another port, or something missing on the
@@ -117,6 +119,7 @@ def up(
             known = _read(path)
             before = known.server(kind)
             if before is None or not before.running:
+                starting(kind)
                 started = _start(kind, path, _port(ports[kind], before), heap_mb)
                 others = tuple(server for server in known.servers if server.kind != kind)
                 _write(DevMachine(path, (*others, started)))

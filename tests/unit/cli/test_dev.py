@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -38,18 +39,32 @@ def test_the_status_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert lines[2].endswith(f"log: {server['log_file']}")
 
 
+@pytest.mark.parametrize(("options", "store"), [((), "redis"), (("--postgres",), "postgres")])
 def test_up_prints_what_a_terminal_needs_for_a_service(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: tuple[str, ...], store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    addresses = {"kafka": "127.0.0.1:19092", "redis": "redis://127.0.0.1:16379"}
+    addresses = {
+        "kafka": "127.0.0.1:19092",
+        "redis": "redis://127.0.0.1:16379",
+        "postgres": "postgres://[::1]/test",
+    }
     servers = [
         DevServer(kind, address, 1, 1, 1, str(tmp_path), "log", running=True)
         for kind, address in addresses.items()
     ]
     monkeypatch.setattr(commands, "fetch", lambda *_: None)
-    monkeypatch.setattr(commands, "up", lambda *_, **__: DevMachine(tmp_path, tuple(servers)))
-    lines = CliRunner().invoke(application(), ["dev", "up"]).output.splitlines()
-    wanted = zip(("KAFKA", "STORE", "ENGINE"), (*addresses.values(), "inprocess"), strict=True)
+    monkeypatch.setattr(commands, "_make_tables", lambda *_: None)
+
+    def up(kinds: Sequence[str], *_: object, starting: Callable[[str], None]) -> DevMachine:
+        starting(kinds[0])
+        return DevMachine(tmp_path, tuple(servers))
+
+    monkeypatch.setattr(commands, "up", up)
+    lines = CliRunner().invoke(application(), ["dev", "up", *options]).output.splitlines()
+    assert lines[0] == "starting kafka"
+    wanted = zip(
+        ("KAFKA", "STORE", "ENGINE"), (addresses["kafka"], addresses[store], "inprocess"), strict=True
+    )
     assert lines[-3:] == [f"  export SQE_CHAIN_{name}={value}" for name, value in wanted]
 
 
