@@ -64,6 +64,7 @@ class MirrorMaker:
         self._command = [
             java(),
             "-Xmx256m",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",  # while a broker is away: megabytes a second
             "-cp",
             f"{jars}/*",
             "org.apache.kafka.connect.mirror.MirrorMaker",
