@@ -120,7 +120,7 @@ class DemoStory(Generic[Outcome]):
             self._process("web", run_page(options, [scene.target], self._kafka, self._stores))
             self._progress.note(f"the page is at http://127.0.0.1:{options.web}/")
         for victim in self._victims:
-            victim.start()
+            victim.start(0)
 
     def _kill_again_and_again(self) -> None:
         """Kill until enough kills count, and until enough messages have been published twice."""
@@ -136,7 +136,7 @@ class DemoStory(Generic[Outcome]):
                     raise DemoFailed(f"{victim.name}: {summary(victim.kills.all)}\n{victim.tail()}")
         for victim in self._victims:
             if self._down.pop(victim.name, None) is not None:
-                victim.start()
+                victim.start(self._done(victim))
 
     def _look_and_strike(self, victim: Victim) -> None:
         """Kill it if it has published enough that is not committed; stopped meanwhile, since a running process would commit within milliseconds."""
@@ -166,13 +166,17 @@ class DemoStory(Generic[Outcome]):
         victim.kill()
         self._listen(0.0)
         self._measure()
-        kill = victim.bury(standing(self._log, self._flows[self._victims.index(victim)]).done)
+        kill = victim.bury(self._done(victim))
         more = f", plan {kill.open_plan} left between seal and commit" if kill.open_plan is not None else ""
         more += f", {kill.said_twice:,} messages said and not committed" if kill.said_twice else ""
         self._progress.note(
             f"kill -9 {victim.life.name}{more}" + ("" if kill.proved else " (does not count)")
         )
         self._down[victim.name] = time.monotonic()
+
+    def _done(self, victim: Victim) -> int:
+        """How many inputs it has committed."""
+        return standing(self._log, self._flows[self._victims.index(victim)]).done
 
     def _revive(self) -> None:
         """Start killed services again; the republisher when enough input waits for a large first batch."""
@@ -183,7 +187,7 @@ class DemoStory(Generic[Outcome]):
             wanted = 0 if victim is self._counting else self._replays_wanted() - victim.kills.said_twice
             if victim.standing.lag >= wanted or time.monotonic() - since_s > _DOWN_S:
                 del self._down[victim.name]
-                victim.start()
+                victim.start(self._done(victim))
 
     def _drain(self) -> None:
         """Let the simulator finish, and wait until no service has a lag."""

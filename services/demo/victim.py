@@ -75,10 +75,18 @@ class Victim:
             replays=self.replays,
         )
 
-    def start(self) -> None:
-        """Begin the next life."""
+    def start(self, done: int) -> None:
+        """Begin the next life.
+
+        Args:
+            done: inputs that are committed now.
+        """
         if self.life.number:
             self.past.append(self.life)
+            # A busy broker may have taken the last commit after the kill. Then nothing of it is published twice.
+            if done > self.done_before:
+                self.kills.all[-1].said_twice = 0
+        self.done_before = done
         self.life = Life(self.name, self.life.number + 1, levels=self.levels)
         self.said_before = self.said
         self._aim = self.kills.next_aim()

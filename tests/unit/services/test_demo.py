@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -167,7 +167,7 @@ def test_a_victim_remembers_its_lives_and_counts_what_is_published_and_not_commi
         return None
 
     victim = Victim("standardize", begin, Kills("standardize", 1, 0, Random(1)), tmp_path / "log")
-    victim.start()
+    victim.start(0)
     victim.hear("not for us\n", 1)
     victim.hear(line("published", outputs=10), 2)
     victim.hear(line("committed", inputs=8, replays=0), 3)
@@ -175,13 +175,26 @@ def test_a_victim_remembers_its_lives_and_counts_what_is_published_and_not_commi
     assert victim.unacknowledged == 4
 
     assert victim.bury(done=8).said_twice == 4
-    victim.start()
+    victim.start(8)
     assert (victim.life.number, victim.unacknowledged) == (2, 0)
     victim.hear(line("committed", inputs=8, replays=5), 4)
     assert victim.replays == 5
     assert victim.row.kills == "1/1"
     victim.said = 20
     assert victim.bury(done=24).said_twice == 0, "its last commit arrived, it only could not report it"
+
+
+def test_a_commit_that_arrives_after_the_kill_is_none_of_the_next_life(tmp_path: Path) -> None:
+    """A broker that is slow takes it when the process is dead and measured."""
+    victim = Victim("standardize", lambda: cast("Any", None), Kills("standardize", 1, 0, Random(1)), tmp_path)
+    victim.start(0)
+    victim.hear(line("published", outputs=10), 1)
+    victim.said = 10
+    assert victim.bury(done=0).said_twice == 10
+    victim.start(8)
+    assert victim.kills.said_twice == 0, "nothing was published twice"
+    victim.hear(line("committed", inputs=5, outputs=6), 2)
+    assert not victim.has_committed_more(13)
 
 
 def outcome(**changed: Any) -> TotalsOutcome:
