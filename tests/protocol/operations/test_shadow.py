@@ -346,9 +346,12 @@ def test_a_switch_that_is_refused_ends_no_run() -> None:
     follow(pipeline, flow)
     pipeline.feed(AFTER[:1])
     follow(pipeline, flow)
+    live, home = pipeline.found.service, pipeline.store.home("notes")
     with pytest.raises(ConfigurationError, match="outputs: 0 equal, 2 different"):
         switch_while_it_runs(pipeline, flow)
-    pipeline.feed(AFTER[1:])  # by the same run
+    assert pipeline.store.home("notes") == home, "the run still has the flow"
+    pipeline.feed(AFTER[1:])
+    assert pipeline.found.service is live
     assert pipeline.found.crashes == 0
     pipeline.check()
 
