@@ -11,7 +11,7 @@ from sqe_chain.errors import EnvelopeError
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.published import PublishedLanes
-from sqe_chain.ports import Log, Range, TopicPartition
+from sqe_chain.ports import Bounds, Log, Range, TopicPartition
 
 _WINDOW: Final = 5_000
 """Records that are read first, from the end; each time the next ones before them, and ten times as many."""
@@ -43,19 +43,23 @@ def missing_outputs(flow: CompiledFlow, last: Plan, log: Log) -> list[MissingRec
     missing, written = list[MissingRecords](), {output.topic: 0 for output in flow.outputs}
     for output in flow.outputs:
         written[output.topic] = max(written[output.topic], output.partitions)
-    for topic, partitions in written.items():
-        for tp in ((topic, partition) for partition in range(partitions)):
-            if tp in published.ends:
-                missing += _missing_at(tp, published.ends[tp], log)
-            elif published.since:
-                text = "plans have not noted what was published last, so what the mirror lacks is not known"
-                missing.append(MissingRecords(tp, f"{topic}[{tp[1]}]", text))
+    tps = [(topic, number) for topic, partitions in written.items() for number in range(partitions)]
+    known = [tp for tp in tps if tp in published.ends]
+    ids = log.topic_ids({topic for topic, _ in known}) if known else {}
+    bounds = log.bounds(known)
+    for tp in tps:
+        if tp in bounds:
+            missing += _missing_at(tp, published.ends[tp], log, ids[tp[0]], bounds[tp])
+        elif published.since:
+            text = "plans have not noted what was published last, so what the mirror lacks is not known"
+            missing.append(MissingRecords(tp, f"{tp[0]}[{tp[1]}]", text))
     return missing
 
 
-def _missing_at(tp: TopicPartition, ends: Mapping[int, bytes], log: Log) -> list[MissingRecords]:
-    topic_id, bounds, wanted = log.topic_ids([tp[0]])[tp[0]], log.bounds([tp])[tp], dict(ends)
-    stop, window = bounds.stable_end, _WINDOW
+def _missing_at(
+    tp: TopicPartition, ends: Mapping[int, bytes], log: Log, topic_id: bytes, bounds: Bounds
+) -> list[MissingRecords]:
+    wanted, stop, window = dict(ends), bounds.stable_end, _WINDOW
     while wanted and stop > bounds.begin:
         # From the end: the last records are found by a look at few, however long the topic is.
         begin = max(bounds.begin, stop - window)
