@@ -44,6 +44,7 @@ from sqe_chain.ports import Log, Message, Range
 from sqe_chain.runtime.connecting import Deployment, EngineChoice, open_log
 from sqe_chain.runtime.launching import prepare
 from tests.lab.figures import report
+from tests.support.beside import beside
 from tests.support.mirror_maker import MirrorMaker
 from tests.support.mirrored import INPUT, PARTITIONS, published_totals, read_by_lanes, republished_words
 from tests.support.ports import own_port
@@ -133,13 +134,8 @@ class Deployed:
             with suppress(ChainError):
                 writer.close()
 
-        thread = threading.Thread(target=feed)
-        thread.start()
-        try:
+        with beside(feed, done):
             yield
-        finally:
-            done.set()
-            thread.join()
 
     def counted(self) -> Counter[str]:
         """What the flow holds."""

@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Final
@@ -24,6 +24,7 @@ from confluent_kafka import Consumer, TopicPartition
 from benchmarks.cluster import BROKERS, Cluster
 from sqe_chain.adapters.kafka import KafkaLog, _settings
 from sqe_chain.errors import Unavailable
+from tests.support.beside import beside
 from tests.support.waiting import PATIENCE_S
 
 PARTITIONS: Final = 12
@@ -113,7 +114,7 @@ class Interrupted:
                     self.cluster.wire.cut(rng.choice(self.cluster.brokers).port)
                     self.cuts += 1
 
-        with _beside(cut, done):
+        with beside(cut, done):
             yield
 
     @contextmanager
@@ -126,7 +127,7 @@ class Interrupted:
                 self.cluster.brokers[number].kill()
                 self.kills += self._flushing.is_set()
 
-        with _beside(kill, done):
+        with beside(kill, done):
             yield
         self.cluster.brokers[number].start()
 
@@ -137,17 +138,6 @@ class Interrupted:
             assert not (faults := faults_of(numbers, self.attempts)), (
                 f"{self.topic}[{partition}]: {faults[:5]}"
             )
-
-
-@contextmanager
-def _beside(work: Callable[[], None], done: threading.Event) -> Iterator[None]:
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
 
 
 def faults_of(numbers: Sequence[int], attempts: Sequence[int]) -> list[str]:
