@@ -173,8 +173,7 @@ class Failover:
                 f"flow {env.flow.name!r} reads cluster {cluster} since a failover already. Expected another one, or records that are missing. "
                 "Start its service there"
             )
-        # The last record of each stays: the next failover looks for it, and here its offset looks like one that retention has deleted.
-        ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
+        ranges = tuple(_moved(planned, again=again) for planned in last.ranges)
         layout = replace(last.layout, cluster=cluster)
         plan = plan_after(last, mine, env.clock.now_ms(), layout, ranges, marks)
         if plan.published is not None:
@@ -339,6 +338,14 @@ class _Look:
                     self.marks.pass_over(head, offset)
             seen.pass_over(head, offset)
             seen.accept(head, offset)
+
+
+def _moved(planned: PlannedRange, *, again: bool) -> PlannedRange:
+    """Where reading goes on in a partition; `again`: in the same cluster."""
+    # The last record stays: the next failover looks for it, and here its offset looks like one that retention has deleted. Its leader
+    # epoch is of the old cluster, and in another one no log had that leader.
+    epoch = planned.last_epoch if again else 0
+    return replace(planned, start=planned.stop, again=-1, last_epoch=epoch)
 
 
 def _partitions_of(topic: str, flow: CompiledFlow, last: Plan) -> int:

@@ -62,6 +62,25 @@ def clusters() -> Clusters:
     return found
 
 
+@pytest.mark.parametrize("elected", ["first", "second"])
+def test_leaders_that_only_one_cluster_had_are_not_looked_for_in_the_other(elected: str) -> None:
+    clusters = Clusters()
+    for partition in range(2):
+        for _ in range(3):
+            getattr(clusters, elected).elect(INPUT if elected == "first" else clusters.name, partition)
+    clusters.feed(BEFORE)
+    clusters.totals.run_until_caught_up()
+    clusters.feed(BETWEEN)
+    clusters.mirror.copy()
+    clusters.fail_over()
+    clusters.totals.run_until_caught_up()
+    clusters.check()
+    clusters.fail_over(clusters.first, {})
+    clusters.feed(AFTER)
+    clusters.totals.run_until_caught_up()
+    clusters.check()
+
+
 def test_it_comes_back_by_the_same_command(clusters: Clusters) -> None:
     clusters.feed(BETWEEN)
     clusters.mirror.copy(again=1)
