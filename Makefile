@@ -40,7 +40,7 @@ test: SCHEDULES := 3000
 test: stages  ## before each commit: lint, types, tests on real servers; of cases that differ little, some
 
 .PHONY: test-all
-test-all: chromium prometheus helm stages  ## before a release: all cases, faults in docker compose, more schedules, all mutants
+test-all: chromium prometheus helm mysql stages  ## before a release: all cases, faults in docker compose, more schedules, all mutants
 	@$(STAGE) "mutants" $(BIN)/python -m tests.lab.mutants --again
 
 .PHONY: chromium
@@ -53,11 +53,17 @@ prometheus:
 	@scripts/system-packages prometheus || echo "No Prometheus, so its rules are not tried."
 
 # Without helm, the chart is compared with what helm made of it when the chart was changed.
-HELM := $(or $(SQE_CHAIN_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sqe-chain)/bin
+CACHE := $(or $(SQE_CHAIN_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sqe-chain)
+HELM := $(CACHE)/bin
 .PHONY: helm
 helm:
 	@command -v helm >/dev/null || test -x $(HELM)/helm || GOBIN=$(HELM) go install helm.sh/helm/v3/cmd/helm@v3.22.0 \
 		|| echo "No helm and no Go, so the chart is not rendered again."
+
+# Without MySQL, Debezium runs on PostgreSQL alone.
+.PHONY: mysql
+mysql:
+	@scripts/debian-root sid $(CACHE)/mysql mysql-server-core mysql-client-core || echo "No MySQL, so its changes are not summed up."
 
 .PHONY: stages
 stages: setup

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from unittest import mock
 from sqe_chain.ext.dev import cache_directory
 from sqe_chain.ext.dev.packages import fetch_postgres, fetch_redis
 from tests import versions
+from tests.support.other_debian import NotHere, program_of
 
 FORKY: Final = cache_directory() / "python-3.14"
 _LOG: Final = ("tests/contract/test_log.py", "tests/integration/test_kafka_log.py")
@@ -41,10 +43,6 @@ _CASSANDRA: Final = (
     "assandra",
 )
 _DEMO: Final = ("--engine", "inprocess", "--messages", "30000", "--kills", "2", "--timeout", "1200")
-
-
-class NotHere(Exception):
-    """This machine has not what a row needs; the text names it."""
 
 
 @dataclass(frozen=True)
@@ -129,18 +127,14 @@ def put_programs(row: Row, directory: Path) -> Path:
     """
     beside = directory / Path(row.programs[0].path).parent if row.shared else directory / "bin"
     beside.mkdir(parents=True)
-    libraries = sorted((FORKY / "usr/lib").glob("*-linux-gnu"))
-    loaders = sorted(FORKY.glob("usr/lib*/ld-linux*.so.*"))
     for program in row.programs:
-        real = FORKY / program.path
-        if not real.exists() or not loaders:
-            raise NotHere(f"there is no {real}: make test-python PYTHON=3.14 makes that Debian")
+        loader, *options = program_of(FORKY, program.path, "make test-python PYTHON=3.14")
         started = beside / program.name
         # A server that gets more than that starts instead of showing its version.
         started.write_text(
             f"""#!/bin/sh
 [ "$*" = --version ] || set -- {program.more} "$@"
-exec {loaders[0]} --argv0 "$0" --library-path {":".join(map(str, libraries))} {real} "$@"
+exec {loader} --argv0 "$0" {shlex.join(options)} "$@"
 """
         )
         started.chmod(0o755)

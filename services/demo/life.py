@@ -13,6 +13,7 @@ class LogLine:
     Attributes:
         event: ``claimed``, ``recovered``, ``sealed``, ``published``, ``persisted``, ``committed`` …
         redone: numbers of the plans that a recovery finished.
+        inputs: messages of a batch, or read again by a recovery.
         replays: messages of it that were replays and ignored.
         outputs: messages published; 0 when a redo found them all published.
         rows: states persisted; 0 when a redo found them all persisted.
@@ -63,12 +64,12 @@ class Life:
         open_plan: number of the plan that is sealed and not yet committed.
         sealed_s: when that was.
         redone: plans of the previous life that it finished; None until it has recovered.
-        inputs: messages in them.
-        replays: replays among these.
+        inputs: messages in them, and in what the life before had left unfinished.
+        replays: replays among those of its batches.
         levels: how many times it persists in a batch, once for each level of stages.
         persisted: how many times it has done so since the last seal.
         persist_s: how long the last plan took from seal to the last persist.
-        outputs: messages published in batches that are committed.
+        outputs: messages published for what is committed.
         open_outputs: messages published since the last commit, according to its log lines.
     """
 
@@ -108,6 +109,7 @@ class Life:
         self.state = line.event
         if line.event == "recovered":
             self.redone = line.redone
+            self._commit(line)
         elif line.event == "sealed":
             self.open_plan = line.plan
             self.sealed_s = now_s
@@ -121,8 +123,12 @@ class Life:
                 self.persist_s = now_s - self.sealed_s
         elif line.event == "committed":
             self.batches += 1
-            self.inputs += line.inputs
             self.replays += line.replays
-            self.outputs += self.open_outputs
-            self.open_outputs = 0
             self.open_plan = None
+            self._commit(line)
+
+    def _commit(self, line: LogLine) -> None:
+        """Record that all that was published so far is committed."""
+        self.inputs += line.inputs
+        self.outputs += self.open_outputs
+        self.open_outputs = 0

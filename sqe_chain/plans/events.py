@@ -133,6 +133,7 @@ class Recovered(Event):
         partitions: input partitions that it reads.
         plan: number of the last plan; None for a flow without stages, which has none.
         redone: numbers of the plans that had to be finished first; None for a flow without stages.
+        inputs: messages read again for what had to be finished; no `committed` counts them.
     """
 
     name: ClassVar[str] = "recovered"
@@ -140,11 +141,12 @@ class Recovered(Event):
     partitions: int
     plan: int | None = None
     redone: tuple[int, ...] | None = None
+    inputs: int = 0
 
     @classmethod
     def of(cls, result: StartResult) -> Recovered:
         """The event for a start."""
-        return cls(result.partitions, result.plan, result.redone)
+        return cls(result.partitions, result.plan, result.redone, result.inputs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,13 @@ class StartResult:
         partitions: input partitions that it reads.
         plan: number of the last plan; None for a flow without stages, which has none.
         redone: numbers of the plans that had to be finished first, oldest first; None for a flow without stages.
+        inputs: messages read again for what had to be finished.
     """
 
     partitions: int
     plan: int | None = None
     redone: tuple[int, ...] | None = None
+    inputs: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,20 +83,15 @@ class BatchResult:
             lag_by_partition: what was there and is not in it.
             batch_ms: how long it took.
         """
-        inputs = replays = 0
-        newest_ms = -1
-        for end in report.ends:
-            inputs, replays = inputs + end.records, replays + end.replays
-            newest_ms = max(newest_ms, end.last_timestamp_ms)
         return cls(
             worked=True,
             plan=plan,
-            inputs=inputs,
-            replays=replays,
+            inputs=report.inputs,
+            replays=sum(end.replays for end in report.ends),
             exclusions=tuple(exclusions),
             outputs=outputs,
             lag_by_partition=lag_by_partition,
-            event_time_ms=newest_ms,
+            event_time_ms=max((end.last_timestamp_ms for end in report.ends), default=-1),
             batch_ms=batch_ms,
             dropped={f"{stage}/{reason}": count for (stage, reason), count in sorted(report.dropped.items())},
         )

@@ -60,10 +60,11 @@ class Recovery:
             check_same_code(env.flow, last.layout, last.number)
         needs_inputs = bool(numbers) and not (last.empty and numbers == [last.number])
         verify_records(env, last, unfinished=needs_inputs)
+        again = 0
         for number in numbers:
             plan = last if number == last.number else owned.must_fetch(number)
             before = owned.must_fetch(number - 1)
-            self._redo(redo_of(plan, before, headers, level_of), headers)
+            again += self._redo(redo_of(plan, before, headers, level_of), headers)
             done = Header(owned.claim.epoch, owned.claim.run_id, plan.number, plan.plan_id)
             headers = {cell: h if h.number >= number else done for cell, h in headers.items()}
         if len(numbers) > 1:  # a crash leaves one unfinished plan, never two
@@ -72,7 +73,7 @@ class Recovery:
                     f"the store had lost acknowledged writes; plans {numbers[0]} to {numbers[-1]} were redone"
                 )
             )
-        result = StartResult(len(last.ranges), last.number, tuple(numbers))
+        result = StartResult(len(last.ranges), last.number, tuple(numbers), again)
         env.emit(Recovered.of(result))
         report_flushed(env, last, env.flow.stages)
         if not numbers and (last.number > 0 or env.settings.once.accept_rollback):
@@ -97,7 +98,8 @@ class Recovery:
         infos = inputs.describe(env.flow, env.log)
         return inputs.is_committed(env.flow, env.log, infos, last.plan_id)
 
-    def _redo(self, redo: Redo, headers: Headers) -> None:
+    def _redo(self, redo: Redo, headers: Headers) -> int:
+        """Finish a plan, and give how many messages were read for that."""
         plan, owned, env = redo.plan, self.owned, self.owned.env
         infos = inputs.describe(env.flow, env.log)
         report = Report()
@@ -110,6 +112,7 @@ class Recovery:
             self._check_given(redo, headers, report)
         owned.finish(plan, headers, report, publish=redo.publish, top_level=redo.top_level)
         env.engine.release()
+        return report.inputs
 
     def _check_given(self, redo: Redo, headers: Headers, report: Report) -> None:
         """Check that a redo gives what was sealed, as far as it still gives it.

@@ -96,8 +96,8 @@ class Republisher(FlowRun):
             self._enter(infos)
             self._take_up()
             self._find_skipped({tp: known.offset for tp, known in self._inputs.items() if known.repeats})
-            self._redo(infos)
-        result = StartResult(len(self._inputs))
+            again = self._redo(infos)
+        result = StartResult(len(self._inputs), inputs=again)
         env.emit(Recovered.of(result))
         return result
 
@@ -343,8 +343,11 @@ class Republisher(FlowRun):
         self._commit(tps)
         self.env.commits.settle()
 
-    def _redo(self, infos: Infos) -> None:
+    def _redo(self, infos: Infos) -> int:
         """Finish the batches that a run has begun which was killed.
+
+        Returns:
+            Messages read for that.
 
         Raises:
             PlanMismatch: receivers have something else than the code of now gives.
@@ -353,7 +356,7 @@ class Republisher(FlowRun):
         env = self.env
         begun = {tp: known.begun for tp, known in self._inputs.items() if known.begun is not None}
         if not begun:
-            return
+            return 0
         ends = noted_ends(begun.values())
         portions = [self._portion(tp, batch.until, ends) for tp, batch in begun.items()]
         redo = BegunBatches(env, self._given(None), infos, portions, begun)
@@ -362,6 +365,7 @@ class Republisher(FlowRun):
         self._advance({tp: batch.until for tp, batch in begun.items()}, report)
         self._commit(list(begun))
         env.commits.settle()
+        return report.inputs
 
     def _given(self, taking: Taking | None) -> Sections:
         """What tasks get."""

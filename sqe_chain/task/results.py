@@ -230,6 +230,11 @@ class Report:
     lane_ends: LaneEnds = field(default_factory=dict)
 
     @property
+    def inputs(self) -> int:
+        """Records read."""
+        return sum([end.records for end in self.ends])
+
+    @property
     def fresh(self) -> int:
         """Records taken that were no replays."""
         return sum([end.records - end.replays for end in self.ends])

@@ -23,7 +23,14 @@ from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.dev import ApicurioServer, PostgresServer
 from sqe_chain.ext.dev.apicurio import newest_java
-from tests.support.debezium import APICURIO, DebeziumEngine, converters, count_records, records_of
+from tests.support.debezium import (
+    APICURIO,
+    DebeziumEngine,
+    converters,
+    count_records,
+    of_postgres,
+    records_of,
+)
 from tests.support.service_processes import ServiceProcess
 from tests.support.waiting import eventually
 
@@ -175,7 +182,9 @@ def test_sums_are_those_of_the_database_after_fifty_kills_of_both(kafka: str, tm
             )
             rows = [(LAST + 1 + number, "eve", number, LARGE) for number in range(20)]
             session.cursor().executemany("INSERT INTO orders VALUES (%s, %s, %s, %s)", rows)
-        engine = DebeziumEngine(kafka, postgres.port, name, "public.orders", 3_000, tmp_path)
+        engine = DebeziumEngine(
+            kafka, of_postgres(postgres.port, name), name, "public.orders", 3_000, tmp_path
+        )
         services = Services(kafka, name, tmp_path)
         engine.start()
         # Before that, a second snapshot would follow, and nobody would name the rows that are gone by then.
@@ -232,7 +241,9 @@ def test_an_incremental_snapshot_brings_back_what_a_slot_has_lost(kafka: str, tm
             session.execute("INSERT INTO orders SELECT n, 'ann', n FROM generate_series(1, 9) AS n")
             signals = {"signal.data.collection": "public.signals"}
             tables = "public.orders,public.signals"
-            engine = DebeziumEngine(kafka, postgres.port, name, tables, 100, tmp_path, signals)
+            engine = DebeziumEngine(
+                kafka, of_postgres(postgres.port, name), name, tables, 100, tmp_path, signals
+            )
             services = Services(kafka, name, tmp_path)
             engine.start()
             engine.wait_for_stored_offset()
@@ -294,7 +305,14 @@ def test_events_of_apicurios_avro_converter_are_summed_up(kafka: str, tmp_path: 
                 },
             )
             engine = DebeziumEngine(
-                kafka, postgres.port, name, "public.orders", 3_000, tmp_path, settings, APICURIO
+                kafka,
+                of_postgres(postgres.port, name),
+                name,
+                "public.orders",
+                3_000,
+                tmp_path,
+                settings,
+                APICURIO,
             )
             services = Services(kafka, name, tmp_path, IN_AVRO, registry.url)
             with psycopg.connect(postgres.url, autocommit=True) as session:

@@ -68,6 +68,7 @@ def test_other_code_publishes_nothing_of_a_batch_that_receivers_have_in_part() -
     code.factor = 1
     code.run.run_until_caught_up()
     assert code.good() == [1, 2, 1, 2, 3]
+    assert code.run.events("recovered")[-1]["inputs"] == 3, "no `committed` counts these"
 
 
 def test_other_code_may_finish_it_knowingly_and_may_begin_it_where_receivers_have_nothing() -> None:

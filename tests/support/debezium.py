@@ -1,4 +1,4 @@
-"""A real Debezium: its embedded engine with the connector for PostgreSQL, in a process of its own that a test kills."""
+"""A real Debezium: its embedded engine with a connector, in a process of its own that a test kills."""
 
 from __future__ import annotations
 
@@ -37,11 +37,24 @@ APICURIO: Final = Jars(
     steps=250,
 )
 """The same, with Apicurio's converter."""
+MYSQL: Final = Jars(
+    name="Debezium-MySQL",
+    version=VERSION,
+    dependencies=(
+        ("io.debezium", "debezium-embedded", VERSION),
+        ("io.debezium", "debezium-connector-mysql", VERSION),
+        ("io.debezium", "debezium-storage-kafka", VERSION),
+        ("org.slf4j", "slf4j-simple", "2.0.17"),
+    ),
+    main=f"debezium-connector-mysql-{VERSION}.jar",
+    megabytes=50,
+    steps=150,
+)
+"""With the connector for MySQL."""
 MAIN: Final = Path(__file__).with_name("DebeziumEngineMain.java")
 # Not a file of offsets: a kill in the middle of writing it would leave one that nobody reads. So they are in a topic.
 _SETTINGS: Final = """\
 name={prefix}
-connector.class=io.debezium.connector.postgresql.PostgresConnector
 bootstrap.servers={kafka}
 offset.storage=org.apache.kafka.connect.storage.KafkaOffsetBackingStore
 offset.storage.topic={prefix}.offsets
@@ -49,19 +62,42 @@ offset.storage.partitions=1
 offset.storage.replication.factor=1
 offset.flush.interval.ms={flush_ms}
 database.hostname=127.0.0.1
-database.port={port}
-database.user=sqe
-database.password=none
-database.dbname=postgres
 topic.prefix={prefix}
-plugin.name=pgoutput
-slot.name={slot}
-publication.name={slot}
-publication.autocreate.mode=filtered
 table.include.list={tables}
 poll.interval.ms=50
 """
 _JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
+
+
+def of_postgres(port: int, prefix: str) -> dict[str, str]:
+    """Settings of the connector for a PostgreSQL with ``wal_level=logical``."""
+    slot = prefix.replace("-", "_").replace(".", "_")
+    return {
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "database.port": str(port),
+        "database.user": "sqe",
+        "database.password": "none",
+        "database.dbname": "postgres",
+        "plugin.name": "pgoutput",
+        "slot.name": slot,
+        "publication.name": slot,
+        "publication.autocreate.mode": "filtered",
+    }
+
+
+def of_mysql(port: int, prefix: str, kafka: str) -> dict[str, str]:
+    """Settings of the connector for a MySQL; it keeps the history of tables in a topic."""
+    return {
+        "connector.class": "io.debezium.connector.mysql.MySqlConnector",
+        "database.port": str(port),
+        "database.user": "root",
+        "database.password": "",
+        "database.server.id": "4711",
+        "driver.allowPublicKeyRetrieval": "true",
+        "schema.history.internal": "io.debezium.storage.kafka.history.KafkaSchemaHistory",
+        "schema.history.internal.kafka.bootstrap.servers": kafka,
+        "schema.history.internal.kafka.topic": f"{prefix}.history",
+    }
 
 
 def converters(converter: str, settings: Mapping[str, str]) -> dict[str, str]:
@@ -75,9 +111,9 @@ class DebeziumEngine:
 
     Args:
         kafka: broker.
-        postgres_port: of a PostgreSQL with ``wal_level=logical``.
+        connector: its settings, of `of_postgres` or `of_mysql`.
         prefix: of its topics.
-        tables: what it reads, as ``schema.table``.
+        tables: what it reads, as ``schema.table``; of MySQL ``database.table``.
         flush_ms: how often it stores its offsets.
         directory: for its files.
         more: settings besides those that each test needs; others than JSON's `converters`.
@@ -87,7 +123,7 @@ class DebeziumEngine:
     def __init__(
         self,
         kafka: str,
-        postgres_port: int,
+        connector: Mapping[str, str],
         prefix: str,
         tables: str,
         flush_ms: int,
@@ -99,12 +135,9 @@ class DebeziumEngine:
         self._log = directory / "debezium.log"
         self._process: subprocess.Popen[bytes] | None = None
         settings, classes = directory / "debezium.properties", directory / "classes"
-        slot = prefix.replace("-", "_").replace(".", "_")
-        own = {**converters(_JSON, {"schemas.enable": "false"}), **(more or {})}
+        own = {**connector, **converters(_JSON, {"schemas.enable": "false"}), **(more or {})}
         settings.write_text(
-            _SETTINGS.format(
-                kafka=kafka, port=postgres_port, prefix=prefix, tables=tables, flush_ms=flush_ms, slot=slot
-            )
+            _SETTINGS.format(kafka=kafka, prefix=prefix, tables=tables, flush_ms=flush_ms)
             + "".join(f"{name}={value}\n" for name, value in own.items())
         )
         path = ":".join(map(str, (classes, *sorted(fetch_jars(jars).glob("*.jar")))))

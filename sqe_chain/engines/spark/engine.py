@@ -220,9 +220,8 @@ class SparkEngine:
         report = Report()
         for result in results:
             report.add(result.report or Report())
-        records = sum(end.records for end in report.ends)
-        if records:
-            self._record_bytes = sum(end.size for end in report.ends) / records
+        if report.inputs:
+            self._record_bytes = sum(end.size for end in report.ends) / report.inputs
         return report
 
     def _small(self, portions: Sequence[Portion]) -> bool:

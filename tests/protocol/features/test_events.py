@@ -22,7 +22,7 @@ from tests.support.word_flows import word, words_by_first_letter
 LINES: dict[str, list[tuple[str, ...]]] = {
     "standby": [("epoch", "owner", "holder")],
     "claimed": [("epoch", "run_id", "plan")],
-    "recovered": [("partitions",), ("partitions", "plan", "redone")],
+    "recovered": [("partitions", "inputs"), ("partitions", "plan", "redone", "inputs")],
     "ready": [("waited_ms",)],
     "rebuilt": [("plan", "stored_in")],
     "announced": [("plan", "outputs", "known")],
@@ -149,9 +149,8 @@ def test_a_batch_returns_what_it_reports(flow: Flow) -> None:
 def test_a_start_returns_what_it_reports(flow: Flow) -> None:
     rehearsal = Rehearsal(flow, partitions={"words": 2})
     rehearsal.start()
-    assert rehearsal.events("recovered") == [
-        {"partitions": 2, "plan": 0, "redone": []} if flow.compile().stages else {"partitions": 2}
-    ]
+    of_plans = {"plan": 0, "redone": []} if flow.compile().stages else {}
+    assert rehearsal.events("recovered") == [{"partitions": 2, **of_plans, "inputs": 0}]
 
 
 def test_a_plan_is_open_from_its_seal_to_its_commit_and_no_longer() -> None:

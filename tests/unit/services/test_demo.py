@@ -197,6 +197,19 @@ def test_a_commit_that_arrives_after_the_kill_is_none_of_the_next_life(tmp_path:
     assert not victim.has_committed_more(13)
 
 
+def test_what_a_recovery_has_published_and_committed_is_the_lifes_own(tmp_path: Path) -> None:
+    """Otherwise no kill of a life that has finished a batch of the one before would ever count."""
+    victim = Victim("standardize", lambda: cast("Any", None), Kills("standardize", 1, 0, Random(1)), tmp_path)
+    victim.start(0)
+    victim.hear(line("published", outputs=10), 1)
+    victim.hear(line("recovered", inputs=8), 2)
+    victim.said = 10
+    assert (victim.unacknowledged, victim.has_committed_more(8)) == (0, False)
+    victim.hear(line("committed", inputs=5), 3)
+    assert not victim.has_committed_more(13)
+    assert victim.has_committed_more(14)
+
+
 def outcome(**changed: Any) -> TotalsOutcome:
     """An outcome with which nothing is wrong, but for what is changed."""
     truth = expected(reports(7, 100))
