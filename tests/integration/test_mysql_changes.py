@@ -3,6 +3,8 @@
 Method: a real MySQL, Debezium's embedded engine, and a service; transactions of several rows; `SELECT customer, sum(amount)` judges.
 """
 
+# ruff: noqa: S608 - all values are drawn here
+
 from __future__ import annotations
 
 import json

@@ -93,6 +93,7 @@ def of_mysql(port: int, prefix: str, kafka: str) -> dict[str, str]:
         "database.user": "root",
         "database.password": "",
         "database.server.id": "4711",
+        "include.schema.changes": "false",
         "driver.allowPublicKeyRetrieval": "true",
         "schema.history.internal": "io.debezium.storage.kafka.history.KafkaSchemaHistory",
         "schema.history.internal.kafka.bootstrap.servers": kafka,

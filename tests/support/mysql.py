@@ -37,6 +37,7 @@ class MySqlServer(Server):
             *_program("usr/sbin/mysqld"),
             "--no-defaults",
             "--user=root",
+            "--secure-file-priv=",
             f"--datadir={self.data_dir}/data",
             f"--lc-messages-dir={_SHARED}",
             f"--character-sets-dir={_SHARED}/charsets",
