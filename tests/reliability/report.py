@@ -41,27 +41,47 @@ def current(runs: Sequence[Run]) -> dict[str, list[Run]]:
     if the tool reports that it went on (`part`).
     """
     found: dict[str, list[Run]] = {}
-    for tool in ROWS:
-        own = [run for run in runs if run.tool == tool]
-        same = {(one.command, one.seed, one.more.get("part")): one for one in own if one.code == own[-1].code}
-        if same:
-            found[tool] = list(same.values())
+    for tool, own in distinct(runs).items():
+        last = [run for run in runs if run.tool == tool][-1]
+        found[tool] = [one for one in own if one.code == last.code]
     return found
+
+
+def distinct(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Tool -> its runs over all code, without what was only repeated."""
+    found: dict[str, list[Run]] = {}
+    for tool in ROWS:
+        own = {
+            (one.code, one.command, one.seed, one.more.get("part")): one for one in runs if one.tool == tool
+        }
+        if own:
+            found[tool] = list(own.values())
+    return found
+
+
+def _added_up(tool: str, runs: Sequence[Run]) -> str:
+    counts: Counter[str] = sum((Counter(one.counts) for one in runs), Counter())
+    return "; ".join(f"{counts[name]:,.0f} {name}" for name in ROWS[tool].counts)
 
 
 def table(runs: Sequence[Run]) -> str:
     """What came of the recorded runs: a row for each tool, its parts added up."""
-    rows = ["| | counted | violations | took | ended | commit |", "|---|---|---|---|---|---|"]
+    rows = [
+        "| | counted on this commit | violations | took | ended | commit | with all commits before | violations |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    every = distinct(runs)
     for tool, own in current(runs).items():
-        counts: Counter[str] = sum((Counter(one.counts) for one in own), Counter())
         commits = dict.fromkeys(one.commit if one.clean else f"{one.commit} and changes" for one in own)
         cells = (
             ROWS[tool].what,
-            "; ".join(f"{counts[name]:,.0f} {name}" for name in ROWS[tool].counts),
+            _added_up(tool, own),
             str(sum(one.violations for one in own)),
             f"{sum(one.seconds for one in own) / 60:.0f} min",
             max(one.date for one in own).partition(" ")[0],
             ", ".join(f"`{commit}`" for commit in commits),
+            _added_up(tool, every[tool]) if len(every[tool]) > len(own) else "the same",
+            str(sum(one.violations for one in every[tool])) if len(every[tool]) > len(own) else "the same",
         )
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)

@@ -43,7 +43,8 @@ def test_parts_of_a_run_are_added_up_whatever_else_they_count() -> None:
     ]
     (row,) = table(runs).splitlines()[2:]
     assert (
-        row == "| Simulator | 15 schedules; 1,000 faults | 0 | 2 min | 2026-01-01 | `abc`, `d and changes` |"
+        row
+        == "| Simulator | 15 schedules; 1,000 faults | 0 | 2 min | 2026-01-01 | `abc`, `d and changes` | the same | the same |"
     )
 
 
@@ -53,6 +54,13 @@ def test_the_same_again_and_other_code_are_not_added_up() -> None:
     assert current([RUN, again])["simulator"] == [RUN, again]
     newer = replace(RUN, code="new")
     assert current([RUN, newer])["simulator"] == [newer]
+
+
+def test_what_other_code_has_gone_through_is_shown_beside_it_with_its_violations() -> None:
+    newer = replace(RUN, code="new", commit="def")
+    (row,) = table([RUN, replace(RUN, seed=10, violations=1), RUN, newer]).splitlines()[2:]
+    assert row.startswith("| Simulator | 10 schedules; 0 faults | 0 |"), row
+    assert row.endswith("| `def` | 30 schedules; 0 faults | 1 |"), row
 
 
 def test_a_run_is_recorded_with_what_it_ran_on(tmp_path: Path) -> None:
