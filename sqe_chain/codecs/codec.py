@@ -35,7 +35,7 @@ class Place:
         role: the part of its records. A flow's sources and outputs have codecs of values; their keys are bytes.
         writes: whether the flow writes there.
         registry: the service's schema registry, as a codec that `wants_registry` can open it; None: the service has none.
-        notes: what codecs have noted at the start, see `Codec.prepare`. Invariant: from a start on it does not change.
+        notes: what codecs have noted, see `Codec.prepare` and `Codec.met`. Invariant: what is noted at a start does not change until the next.
     """
 
     topic: str
@@ -162,8 +162,19 @@ class Codec(ABC, Generic[Value]):
         Raises:
             Unavailable: the registry does not answer; it is asked again.
             ConfigurationError: the start cannot go on.
+            ChangedType: what is noted of records that were read shows that the type of now does not read them.
         """
         del notes
+        return {}
+
+    def met(self) -> Mapping[str, str]:
+        """What plans are to note of the records that this codec has read in this process, such as ids of their schemas.
+
+        Only called if `wants_registry` is set, after each input partition of a batch. Later starts give it to `prepare`.
+
+        Returns:
+            Name -> what is to be noted under it; the same from each process that has read the same. It does not shrink.
+        """
         return {}
 
     @abstractmethod

@@ -1,7 +1,9 @@
-"""What codecs note at the start, such as ids of schemas. Plans keep it, so that a redo gives the same bytes.
+"""What codecs note, such as ids of schemas. Plans keep it.
 
-A registry may answer another id tomorrow: a subject was deleted and registered again, or restored from a copy. Records that
-readers have would then differ from those that a redo publishes.
+Of what is written, at the start, so that a redo gives the same bytes. A registry may answer another id tomorrow: a subject was deleted
+and registered again, or restored from a copy. Records that readers have would then differ from those that a redo publishes.
+
+Of what is read, after each batch, so that a later start knows whether the type of then reads such records.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 from sqe_chain.codecs import Codec
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.errors import ChangedType, ConfigurationError
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.plan import Plan, Section
@@ -51,6 +53,7 @@ def ask_codecs(env: Environment, known: Mapping[str, str]) -> None:
 
     Raises:
         ConfigurationError: a codec cannot be used so; the text has the line of the declaration.
+        ChangedType: a source's type does not read what was read before.
         Unavailable: asked to stop while waiting.
     """
     notes = dict[str, str]()
@@ -63,8 +66,8 @@ def ask_codecs(env: Environment, known: Mapping[str, str]) -> None:
 def _prepare(what: str, codec: Codec[Any], known: Mapping[str, str]) -> Mapping[str, str]:
     try:
         return codec.prepare(known)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{what}: {error}") from error
+    except (ChangedType, ConfigurationError) as error:
+        raise type(error)(f"{what}: {error}").at(error.topic) from error
 
 
 def given_of_notes(flow: CompiledFlow) -> Noted | None:

@@ -197,8 +197,8 @@ def sections_after(
         yield Timers.of(last).after(decision.ticks, report)
     if any(end.newer for end in report.ends):
         yield Revisions.of(last).noting(report.ends)
-    if flow.notes:
-        yield CodecNotes(dict(flow.notes))
+    if flow.notes or report.met:
+        yield CodecNotes({**flow.notes, **report.met})
 
 
 def _parks(env: Environment, last: Plan) -> bool:

@@ -220,6 +220,7 @@ class StagedService(FlowRun):
         check_lanes(env.flow.name, plan)
         with env.step(SEAL):
             owned.seal(plan)
+        env.flow.notes.update(report.met)
         owned.finish(plan, owned.headers_at(last), report, publish=True, top_level=len(env.flow.levels))
         env.engine.release()  # outputs and states are stored elsewhere now
         return plan

@@ -81,6 +81,9 @@ class Reading:
             yield from self._drain(inputs)
         # Also raises where too much would be skipped, before any dead-letter record is given to be published.
         self.report.ends.append(inputs.finish())
+        codec = self._flow.codec_of[portion.read.topic]
+        if codec is not None and codec.wants_registry:
+            self.report.met.update(codec.met())
         # A reader that has an output of a later input never counts the skipped one on this lane. So its record comes first.
         if inputs.letters:
             yield taken(inputs.letters, self.report, first=True, sealed=self._flow.seals_outputs)

@@ -211,6 +211,7 @@ class Report:
         traces: of the records and outputs, in flows that follow traces.
         gives: digests of outputs, dead-letter records and changed states, for plans.
         lane_ends: where the lanes of outputs end; nothing unless `CompiledFlow.notes_lanes`.
+        met: what codecs of sources have met, see `Codec.met`; nothing unless they ask a registry.
     """
 
     ends: list[PartitionEnd] = field(default_factory=list)
@@ -228,6 +229,7 @@ class Report:
     traces: list[TraceReport] = field(default_factory=list)
     gives: Digests = field(default_factory=dict)
     lane_ends: LaneEnds = field(default_factory=dict)
+    met: dict[str, str] = field(default_factory=dict)
 
     @property
     def inputs(self) -> int:
@@ -252,6 +254,7 @@ class Report:
         self.dropped += other.dropped
         self.notices += other.notices
         self.traces += other.traces
+        self.met |= other.met
         add_digests(self.gives, other.gives)
         self.add_ends(other.lane_ends)
         for name, known in other.sections.items():

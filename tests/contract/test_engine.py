@@ -22,6 +22,7 @@ from sqe_chain.engines.spark.tasks import ARGUMENTS
 from sqe_chain.engines.workers import Team, WorkersEngine
 from sqe_chain.envelope.partitioner import partition_of
 from sqe_chain.errors import ConfigurationError, PoisonError, Unavailable
+from sqe_chain.features.noting import CodecNotes
 from sqe_chain.flow import Flow
 from sqe_chain.plans.environment import Engine
 from sqe_chain.ports import StateStore
@@ -176,6 +177,18 @@ def test_an_outage_of_a_function_in_a_task_is_waited_for(
     with pytest.raises(Unavailable, match=r"@0: NoAnswer: the registry does not answer"):
         run.service.batch()
     assert [event.name for event in run.observer.events].count("waiting") == 3
+
+
+@pytest.mark.few(1)
+def test_what_codecs_have_met_in_tasks_is_in_the_plan(
+    log: KafkaLog, inputs: tuple[str, str], make_store: Callable[[str], StateStore], spread: Made
+) -> None:
+    run = Run(engine_runs.meeting(Names(f"m-{uuid.uuid4().hex[:8]}", inputs)), log, make_store("m"), spread)
+    feed(log, inputs, 0, 10)
+    run.service.batch()
+    last = run.service.last
+    assert last is not None
+    assert CodecNotes.of(last).notes.keys() == {f"digit {digit}" for digit in range(10)}
 
 
 def test_nothing_stays_cached_after_a_batch_or_an_error(

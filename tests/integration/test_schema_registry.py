@@ -18,7 +18,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from sqe_chain.codecs import Place
-from sqe_chain.errors import ConfigurationError, Unavailable
+from sqe_chain.errors import ChangedType, ConfigurationError, Unavailable
 from sqe_chain.ext.dev import ApicurioServer
 from sqe_chain.ext.dev.apicurio import newest_java
 from sqe_chain.ext.registry import Avro, JsonSchema, ProtobufSchema
@@ -104,6 +104,33 @@ def test_its_rule_of_compatibility_is_asked(server: ApicurioServer, client: Sche
     with pytest.raises(Incompatible, match="rules-value"):
         changed.register()
     assert at(server, Avro(Total, schema={**schema, "fields": []}), "rules").why_incompatible() == ""
+
+
+@dataclass
+class InCents:
+    shop: str
+    amount: int = 0
+
+
+def test_a_class_that_does_not_read_what_was_read_ends_the_start(server: ApicurioServer) -> None:
+    def flow(python_type: type[Any]) -> Flow:
+        declared = Flow("changed", state_partitions=1)
+        orders = declared.source("changed-orders", Avro[Any](python_type), raw=True)
+        orders.map(lambda order: Total(order.shop)).aggregate(
+            "shops", key=lambda total: total.shop, state=Total, fold=lambda state, total: None
+        )
+        return declared
+
+    writer = at(server, Avro(Order, auto_register=True), "changed-orders")
+    rehearsal = Rehearsal(flow(Order), registry=server.url)
+    rehearsal.feed("changed-orders", writer.encode(Order("Ulm", 1.5)))
+    rehearsal.run_until_caught_up()
+    forget_registries()
+    rehearsal.flow, rehearsal.service = flow(InCents).compile().asking(parse_registry(server.url)), None
+    with pytest.raises(ChangedType, match=r"InCents does not read any more: Expected `int`, got `float`"):
+        rehearsal.run_until_caught_up()
+    rehearsal.flow = flow(Total).compile().asking(parse_registry(server.url))
+    rehearsal.run_until_caught_up()
 
 
 def test_references_are_fetched(server: ApicurioServer) -> None:

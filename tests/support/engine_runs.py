@@ -13,6 +13,7 @@ from typing import Any
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.adapters.kafka import KafkaLog
+from sqe_chain.codecs.protobuf import Protobuf
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.envelope.message import is_enveloped, read, wrap
 from sqe_chain.envelope.partitioner import partition_of
@@ -104,6 +105,35 @@ def out_of_reach(total: Int64Value, value: Int64Value) -> None:
     if value.value == 17:
         raise NoAnswer("the registry does not answer")
     total.value += value.value
+
+
+class Meeting(Protobuf[Int64Value]):
+    """Notes what it has read, as codecs of a registry do."""
+
+    wants_registry = True
+
+    def __init__(self, python_type: type[Int64Value]) -> None:
+        super().__init__(python_type)
+        self._read, parse = dict[str, str](), self.decode
+
+        def decode(data: bytes) -> Int64Value:
+            value = parse(data)
+            self._read[f"digit {value.value % 10}"] = ""
+            return value
+
+        vars(self).update(decode=decode)
+
+    def met(self) -> Mapping[str, str]:
+        return self._read
+
+
+def meeting(names: Names) -> Flow:
+    """A flow whose codec notes what it reads."""
+    flow = Flow(names.flow, state_partitions=4)
+    flow.source(names.inputs, Meeting(Int64Value)).aggregate(
+        "digits", key=last_digit, state=Int64Value, fold=add_but_17
+    )
+    return flow
 
 
 def asking(names: Names) -> Flow:

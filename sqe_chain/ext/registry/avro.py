@@ -10,12 +10,14 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, ClassVar, Final, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.registry.avro_samples import samples_of
 from sqe_chain.ext.registry.avro_text import flat_reader, is_plain
 from sqe_chain.ext.registry.avro_types import avro_schema_of
 from sqe_chain.ext.registry.codec import Reader, RegistryCodec, SubjectName, read_schema
@@ -26,6 +28,8 @@ from sqe_chain.wings import needing
 Value = TypeVar("Value")
 _PASSED: Final = (bytes, datetime, date, time, Decimal, UUID)
 """Types that both sides know: neither text nor numbers are made of them."""
+_LONGEST: Final = 500
+"""Characters of a failure: its library names whole schemas."""
 
 
 class Avro(RegistryCodec[Value]):
@@ -117,6 +121,35 @@ class Avro(RegistryCodec[Value]):
             return record if python_type is dict else _made(record, python_type)
 
         return read_record
+
+    def why_unread(self, schema: WrittenSchema) -> str:
+        """Why it does not read all records of a schema: records with each branch of its unions and each symbol are tried."""
+        parsed = self._parse(schema)
+        try:
+            samples = samples_of(parsed, parsed.get("__named_schemas", {}))
+        except ValueError:
+            return ""  # nobody can write such a record
+        read = self.reader_of(schema)
+        for sample in samples:
+            try:
+                read(sample, 0)
+            except Exception as error:  # noqa: BLE001 - the class may raise anything
+                return self._why(parsed, sample, error)
+        return ""
+
+    def _why(self, writer: Any, sample: bytes, error: Exception) -> str:  # noqa: ANN401 - a parsed schema
+        """A failure, with the field of the record that has failed."""
+        if not self.has_reader_schema:
+            return shorten(str(error), _LONGEST)
+        whole = self._written()
+        for name, fields in (("", []), *((field["name"], [field]) for field in whole["fields"])):
+            try:
+                self._fastavro.schemaless_reader(BytesIO(sample), writer, {**whole, "fields": fields})
+            except Exception as own:  # noqa: BLE001 - it has failed before
+                if name:
+                    return f"field {name!r}: {shorten(str(own), _LONGEST)}"
+                return f"record {writer['name']!r} is not {whole['name']!r}, nor one of its aliases"
+        return shorten(str(error), _LONGEST)
 
     def write(self, value: Value) -> bytes:
         """The record of a value, read back.

@@ -10,8 +10,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
-from sqe_chain.codecs.codec import Codec, Place, RecordHeaders
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.codecs.codec import Codec, Place, RecordHeaders, codec_name
+from sqe_chain.errors import ChangedType, ConfigurationError
 from sqe_chain.ext.registry import frames
 from sqe_chain.ext.registry.address import RegistryAddress, parse_registry
 from sqe_chain.ext.registry.client import open_registry
@@ -32,6 +32,8 @@ Reader = Callable[[bytes, int], Any]
 """Takes a record's bytes, and where those of the value begin."""
 _FRAMINGS = ("prefix", "header", "either")
 _SUBJECTS = ("topic", "record", "topic-record")
+_MOST_MET = 100
+"""Schemas of a topic that are noted."""
 
 
 class RegistryCodec(Codec[Value]):
@@ -76,6 +78,8 @@ class RegistryCodec(Codec[Value]):
         # Bytes before a payload, and what a header holds -> what reads it; filled as schemas are met.
         self._readers: dict[bytes, Reader] = {}
         self._by_header: dict[bytes, Reader] = {}
+        # Names under which schemas are noted that it has met, and reads -> their ids or GUIDs.
+        self._met: dict[str, str] = {}
         self._written_as: tuple[bytes, RecordHeaders] | None = None
         vars(self).update(wants_headers=framing != "prefix", writes_headers=framing == "header")
 
@@ -84,7 +88,7 @@ class RegistryCodec(Codec[Value]):
         if place.writes and (why := self.can_write()):
             raise ConfigurationError(why)
         own = copy.copy(self)  # made by its constructor
-        vars(own).update(_place=place, _readers={}, _by_header={}, _written_as=None)
+        vars(own).update(_place=place, _readers={}, _by_header={}, _met={}, _written_as=None)
         return own
 
     def take_schema(self, given: object, text: str) -> None:
@@ -125,6 +129,11 @@ class RegistryCodec(Codec[Value]):
         """The schema by which values are written."""
         return self._schema
 
+    def why_unread(self, schema: WrittenSchema) -> str:
+        """Why it does not read all records of a schema, with the field and both its types; empty: it does, or nobody can know."""
+        del schema
+        return ""
+
     def can_write(self) -> str:
         """Why it cannot write, as an error's text; empty: it can."""
         return "" if self._schema.text else f"{self!r} has no schema to write by. Expected one. Give schema="
@@ -146,9 +155,10 @@ class RegistryCodec(Codec[Value]):
         begin = frames.PREFIX_BYTES
         read = self._readers.get(data[:begin])
         if read is None:
-            number = frames.number_in(data)
-            schema = self._asked(self._registry().by_number(number), number)
+            own_id = str(frames.number_in(data))
+            schema = self._schema_of(own_id)
             read = self._readers[data[:begin]] = self.reader_of(schema)
+            self._meet(own_id, schema)
         return read(data, begin)  # type: ignore[no-any-return]
 
     def decode_with(self, data: bytes, headers: RecordHeaders) -> Value:
@@ -161,14 +171,50 @@ class RegistryCodec(Codec[Value]):
         read = self._by_header.get(named)
         if read is None:
             if named[:1] == b"\0":
-                number = frames.number_in(named)
-                schema = self._asked(self._registry().by_number(number), number)
-                rest = named[frames.PREFIX_BYTES :]
+                own_id, rest = str(frames.number_in(named)), named[frames.PREFIX_BYTES :]
             else:
-                guid, rest = frames.guid_in(named)
-                schema = self._asked(self._registry().by_guid(guid), guid)
+                own_id, rest = frames.guid_in(named)
+            schema = self._schema_of(own_id)
             read = self._by_header[named] = self.after_header(schema, rest)
+            self._meet(own_id, schema)
         return read(data, 0)  # type: ignore[no-any-return]
+
+    def met(self) -> Mapping[str, str]:
+        """The schemas that it has met, and reads."""
+        return self._met
+
+    def _meet(self, own_id: str, schema: WrittenSchema) -> None:
+        # What it does not read is not noted: such records may be in the topic for other readers.
+        if self._place is not None and len(self._met) < _MOST_MET and not self.why_unread(schema):
+            self._met[f"{self._met_name()}{own_id}"] = own_id
+
+    def _met_name(self) -> str:
+        """The beginning of names under which schemas are noted that were met: those of another registry have other ids."""
+        topic = "" if self._place is None else self._place.topic
+        return f"{self.name} read {topic} {self._address().url} "
+
+    def _check_met(self, own_id: str) -> None:
+        """Check that it reads the records of a schema that was met, and read.
+
+        Raises:
+            ChangedType: it does not.
+        """
+        try:
+            why = self.why_unread(self._schema_of(own_id))
+        except (UnknownSchema, ValueError):
+            return  # its records are poison now
+        if why:
+            topic = "" if self._place is None else self._place.topic
+            raise ChangedType(
+                f"topic {topic!r} has records of schema {own_id}, which {self.python_type.__qualname__} does not read any more: {why}. Expected "
+                "a type that reads them, too. Give a new field a default, and name a renamed one as an alias in schema=. If no such records "
+                "are to be read any more, use sqe-chain rebuild: it reads the whole topic with the new type"
+            ).at(topic)
+
+    def misread(self, was: str, shape: Mapping[str, str]) -> str:
+        """Whether it was read by another codec: what records hold is compared by their schemas, see `prepare`."""
+        del shape
+        return "" if codec_name(was) == self.name else f"it was {was}, now it is {self.type_name}"
 
     def after_header(self, schema: WrittenSchema, rest: bytes) -> Reader:
         """What reads payloads whose header names their schema, and has more bytes after it."""
@@ -182,10 +228,13 @@ class RegistryCodec(Codec[Value]):
     def copy(self, value: Value) -> Value:
         return self.read_own(self.write(value), 0)
 
-    def _asked(self, schema: WrittenSchema, named: object) -> WrittenSchema:
+    def _schema_of(self, own_id: str) -> WrittenSchema:
+        """The schema with an id, or GUID. Raises UnknownSchema, or ValueError: it is of another kind."""
+        registry = self._registry()
+        schema = registry.by_guid(own_id) if "-" in own_id else registry.by_number(int(own_id))
         if schema.kind != self.kind:
             raise ValueError(
-                f"schema {named} of the registry is of kind {schema.kind}. Expected {self.kind}, which {type(self).__name__} reads"
+                f"schema {own_id} of the registry is of kind {schema.kind}. Expected {self.kind}, which {type(self).__name__} reads"
             )
         return schema
 
@@ -218,11 +267,15 @@ class RegistryCodec(Codec[Value]):
         return self._written_as[1]
 
     def prepare(self, notes: Mapping[str, str]) -> Mapping[str, str]:
-        """Find the id of what is written; of what is read, whether the registry takes the login."""
+        """Find the id of what is written. Of what is read: whether the registry takes the login, and whether records can still be read."""
         registry = self._registry()
         if self._place is None or not self._place.writes:
             registry.ping()
-            return {}
+            begin = self._met_name()
+            met = {name: note for name, note in notes.items() if name.startswith(begin)}
+            for note in met.values():
+                self._check_met(note)
+            return met
         name = self._note_name()
         return {name: notes.get(name) or self._ask(registry)}
 

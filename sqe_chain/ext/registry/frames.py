@@ -82,7 +82,7 @@ def path_bytes(path: tuple[int, ...]) -> bytes:
     """
     if path == (0,):
         return b"\0"
-    return b"".join(_zigzag(number) for number in (len(path), *path))
+    return b"".join(zigzag(number) for number in (len(path), *path))
 
 
 def path_in(data: bytes, begin: int) -> tuple[tuple[int, ...], int]:
@@ -103,7 +103,8 @@ def path_in(data: bytes, begin: int) -> tuple[tuple[int, ...], int]:
     return tuple(path), at
 
 
-def _zigzag(number: int) -> bytes:
+def zigzag(number: int) -> bytes:
+    """A whole number, 0 or more, as Avro and Protobuf write it."""
     rest, written = number << 1, bytearray()
     while rest > 0x7F:  # noqa: PLR2004 - seven bits in each byte
         written.append(rest & 0x7F | 0x80)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as NoBase64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar, cast
 
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from google.protobuf.message import DecodeError, Message
 
+from sqe_chain.codecs.codec import Shape
 from sqe_chain.codecs.protobuf import as_dict
+from sqe_chain.codecs.protobuf_shape import misread, shape_of
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.registry.codec import Reader, RegistryCodec, SubjectName
 from sqe_chain.ext.registry.frames import PREFIX_BYTES, Framing, path_bytes, path_in
@@ -48,6 +51,8 @@ class ProtobufSchema(RegistryCodec[M]):
     content_type: ClassVar[str] = "application/protobuf"
     kind: ClassVar[Kind] = "PROTOBUF"
     self_checking: ClassVar[bool] = True
+    # Payloads have numbers of fields only, and records are read without the schema's types.
+    self_describing: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -130,6 +135,13 @@ class ProtobufSchema(RegistryCodec[M]):
 
     def to_json(self, value: M) -> Any:  # noqa: ANN401 - see Codec
         return as_dict(value)
+
+    def shape(self, known: Mapping[str, str] | None = None) -> Shape:
+        return shape_of(cast("Descriptor", self.python_type.DESCRIPTOR), known)
+
+    def misread(self, was: str, shape: Mapping[str, str]) -> str:
+        other = super().misread(was, shape)
+        return other or misread(shape, cast("Descriptor", self.python_type.DESCRIPTOR), was.partition(":")[2])
 
 
 def _another(path: tuple[int, ...], places: dict[str, tuple[int, ...]], wanted: str) -> ValueError:

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
-from sqe_chain.codecs import Place
+from sqe_chain.codecs import Codec, Place
 from sqe_chain.engines.packing import PackedFlow
-from sqe_chain.errors import ConfigurationError
-from sqe_chain.ext.registry import Avro
+from sqe_chain.errors import ChangedType, ConfigurationError
+from sqe_chain.ext.registry import Avro, ProtobufSchema
 from sqe_chain.ext.registry.address import parse_registry
 from sqe_chain.ext.registry.avro_types import avro_schema_of
 from sqe_chain.ext.registry.client import forget_registries
@@ -122,7 +124,9 @@ def test_the_id_is_noted_in_the_plan_before_anything_is_published(registry: Test
     rehearsal.run_until_crash()
     plan = read_last_plan(rehearsal.stores[""], "totals")
     assert plan is not None
-    assert [*CodecNotes.of(plan).notes.values()] == [f"2 {registry.schemas[2]['guid']}"]
+    assert [*CodecNotes.of(plan).notes.values()] == [f"2 {registry.schemas[2]['guid']}", "1"], (
+        "written, and read"
+    )
 
 
 def test_another_schema_of_the_code_has_another_id(registry: TestRegistry) -> None:
@@ -140,6 +144,147 @@ def test_another_schema_of_the_code_has_another_id(registry: TestRegistry) -> No
     feed(rehearsal, registry, Order("a", 1.0))
     rehearsal.run_until_caught_up()
     assert [data[:5] for data in values_in(rehearsal)] == [b"\0\0\0\0\2", b"\0\0\0\0\3"]
+
+
+@dataclass
+class WithCurrency:
+    shop: str
+    currency: str
+    amount: float = 0.0
+
+
+@dataclass
+class WithDefault:
+    shop: str
+    currency: str = "EUR"
+
+
+def reading(codec: Codec[Any], poison: PoisonPolicy = "stop") -> Flow:
+    flow = Flow("totals", state_partitions=2, poison=poison)
+    orders = flow.source("orders", codec, raw=True)
+    orders.map(lambda order: Order(order.shop)).aggregate(
+        "by-shop", key=lambda order: order.shop, state=Total, fold=add
+    )
+    return flow
+
+
+@pytest.mark.parametrize("poison", ["stop", "dead_letter"])
+@pytest.mark.parametrize("step", [None, 5])
+def test_a_class_that_does_not_read_what_was_read_ends_the_start(
+    poison: PoisonPolicy, step: int | None, registry: TestRegistry
+) -> None:
+    """Also after a crash: the batch that is redone has such records."""
+    rehearsal = Rehearsal(reading(Avro(Order), poison), registry=registry.address)
+    feed(rehearsal, registry, Order("a"), Order("b"))
+    if step is None:
+        rehearsal.run_until_caught_up()
+    else:
+        rehearsal.crash(step=step)
+        rehearsal.run_until_crash()
+    feed(rehearsal, registry, Order("a"))
+    another_process(rehearsal, reading(Avro(WithCurrency), poison), registry)
+    expected = (
+        r"source 'orders': topic 'orders' has records of schema 1, which WithCurrency does not read any more: Object missing required "
+        r"field `currency`.*Give a new field a default"
+    )
+    with pytest.raises(ChangedType, match=expected) as raised:
+        rehearsal.run_until_caught_up()
+    assert raised.value.topic == "orders"
+    assert rehearsal.published("totals.dead-letters") == []
+    another_process(rehearsal, reading(Avro(WithDefault), poison), registry)
+    rehearsal.run_until_caught_up()
+    assert rehearsal.states("by-shop").keys() == {b"a", b"b"}
+
+
+def test_what_was_met_is_kept_over_batches_and_starts(registry: TestRegistry) -> None:
+    rehearsal = Rehearsal(reading(Avro(dict)), registry=registry.address)
+    feed(rehearsal, registry, Order("a"))
+    flow = Flow("totals", state_partitions=2)
+    flow.source("orders", Avro(dict), raw=True).aggregate(
+        "by-shop", key=lambda order: order["shop"], state=Total, fold=lambda total, order: None
+    )
+    newer = registry.register("orders-value", avro_schema_of(WithDefault))
+    for feeding in (Order("a"), WithDefault("b"), WithDefault("c")):
+        another_process(rehearsal, flow, registry)
+        codec = Avro(type(feeding)).at(Place("orders", registry=parse_registry(registry.address)))
+        rehearsal.feed("orders", codec.encode(feeding))
+        rehearsal.run_until_caught_up()
+    plan = read_last_plan(rehearsal.stores[""], "totals")
+    assert plan is not None
+    assert sorted(CodecNotes.of(plan).notes.values()) == ["1", str(newer)]
+
+
+def test_what_another_worker_has_met_is_kept(registry: TestRegistry) -> None:
+    rehearsal = Rehearsal(reading(Avro(Order)), registry=registry.address)
+    feed(rehearsal, registry, Order("a"))
+    rehearsal.run_until_caught_up()
+    rehearsal.flow.codec_of.clear()  # as in a process that has taken the place of another one
+    newer = registry.register("orders-value", avro_schema_of(WithDefault))
+    codec = Avro(WithDefault).at(Place("orders", registry=parse_registry(registry.address)))
+    rehearsal.feed("orders", codec.encode(WithDefault("b")))
+    rehearsal.run_until_caught_up()
+    plan = read_last_plan(rehearsal.stores[""], "totals")
+    assert plan is not None
+    assert sorted(CodecNotes.of(plan).notes.values()) == ["1", str(newer)]
+
+
+def test_records_that_were_never_read_do_not_end_a_start(registry: TestRegistry) -> None:
+    """They may be in the topic for other readers."""
+    for _ in range(2):
+        rehearsal = Rehearsal(reading(Avro(WithCurrency), "skip"), registry=registry.address)
+        feed(rehearsal, registry, Order("a"))
+        rehearsal.run_until_caught_up()
+        another_process(rehearsal, reading(Avro(WithCurrency), "skip"), registry)
+        rehearsal.run_until_caught_up()
+
+
+def test_a_schema_that_the_registry_has_no_more_ends_no_start(registry: TestRegistry) -> None:
+    rehearsal = Rehearsal(reading(Avro(Order)), registry=registry.address)
+    feed(rehearsal, registry, Order("a"))
+    rehearsal.run_until_caught_up()
+    del registry.schemas[1]
+    another_process(rehearsal, reading(Avro(WithCurrency)), registry)
+    rehearsal.run_until_caught_up()
+
+
+def test_another_name_of_the_class_is_no_change(registry: TestRegistry) -> None:
+    rehearsal = Rehearsal(reading(Avro(Order)), registry=registry.address)
+    feed(rehearsal, registry, Order("a"))
+    rehearsal.run_until_caught_up()
+    another_process(rehearsal, reading(Avro(WithDefault)), registry)
+    rehearsal.run_until_caught_up()
+
+
+def bolt(kind: int) -> Any:
+    """A generated class whose one field has a type of protobuf."""
+    file = descriptor_pb2.FileDescriptorProto(name="bolt.proto", package="plant", syntax="proto3")
+    file.message_type.add(name="Bolt").field.add(name="torque", number=1, type=kind, label=1)
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("plant.Bolt"))
+
+
+def test_a_message_whose_field_has_another_type_ends_the_start(registry: TestRegistry) -> None:
+    """Of protobuf the bytes would be read, as another value."""
+    was, now = (bolt(kind) for kind in (FieldDescriptorProto.TYPE_SINT32, FieldDescriptorProto.TYPE_INT32))
+
+    def flow(kind: Any) -> Flow:
+        declared = Flow("totals", state_partitions=2)
+        bolts = declared.source("bolts", ProtobufSchema(kind), raw=True)
+        bolts.map(lambda value: Order(str(value.torque))).aggregate(
+            "by-shop", key=lambda order: order.shop, state=Total, fold=add
+        )
+        return declared
+
+    rehearsal = Rehearsal(flow(was), registry=registry.address)
+    codec = ProtobufSchema(was, auto_register=True).at(
+        Place("bolts", writes=True, registry=parse_registry(registry.address))
+    )
+    rehearsal.feed("bolts", codec.encode(was(torque=-7)))
+    rehearsal.run_until_caught_up()
+    another_process(rehearsal, flow(now), registry)
+    with pytest.raises(ChangedType, match=r"field 1 of plant\.Bolt was sint32, now it is int32"):
+        rehearsal.run_until_caught_up()
 
 
 @pytest.mark.parametrize("declare", [totals, republisher])
