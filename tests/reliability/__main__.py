@@ -38,6 +38,7 @@ MODULES: Final[Mapping[str, str]] = {
     "campaign": "tests.lab.campaign",
     "soak": "tests.lab.soak",
     "failovers": "tests.lab.failovers",
+    "switches": "tests.lab.switches",
 }
 
 

@@ -27,6 +27,10 @@ ROWS: Final = {
         "Failovers to a mirror of a killed broker",
         ("failovers", "stopped for outputs", "refused, and started there"),
     ),
+    "switches": _Row(
+        "New code that follows a flow, and takes its place",
+        ("switches", "commands killed", "ways back", "refused"),
+    ),
     "pairs": _Row("Explorer: pairs of faults", ("states", "pairs")),
     "corrections": _Row("Worlds of corrections", ("worlds",)),
     "fuzz": _Row("Fuzzer", ("executions",)),
