@@ -376,6 +376,18 @@ def test_a_shadow_whose_code_has_changed_since_it_began_is_noticed(
     del sys.modules[file.stem]
 
 
+def test_a_shadow_that_begins_again_with_a_further_stage_keeps_what_it_has_compared() -> None:
+    pipeline = running()
+    follow(pipeline, flow_of())
+    pipeline.feed(AFTER)
+    follow(pipeline, flow_of())
+    known = pipeline.found.compared_outputs(flow_of()).counts
+    assert known.equal > 0
+    service = pipeline.found.shadow(flow_of(more="more")).start()  # it seals a plan with the stage
+    assert Compared.of(service.owned.last) == known
+    service.leave()
+
+
 def test_outputs_on_other_lanes_or_new_ones_are_named_and_not_compared() -> None:
     pipeline = running(flow_of(more="more", published=True))
     flow = flow_of(3)
