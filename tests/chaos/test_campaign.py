@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from sqe_chain.ext.dev import KafkaServer, RedisServer
-from tests.lab.campaign.clocks import library
 from tests.lab.campaign.piece import Piece
 from tests.lab.campaign.servers import running
 from tests.lab.soak import Soak
@@ -31,7 +30,7 @@ pytestmark = pytest.mark.timeout(1500)
 def test_a_piece_of_the_campaign_is_exact(tmp_path: Path, store: str, engine: str, faults: int) -> None:
     with (
         running(store, tmp_path) as servers,
-        closing(Piece(servers, tmp_path, engine, seed=1, faketime=library())) as piece,
+        closing(Piece(servers, tmp_path, engine, seed=1)) as piece,
     ):
         assert piece.run(faults) == []
         assert piece.found["inputs"] >= faults * 200

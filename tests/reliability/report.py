@@ -20,7 +20,14 @@ ROWS: Final = {
     "transactions": _Row("Transactional services killed on a broker", ("killed", "stopped", "events")),
     "campaign": _Row(
         "Services on real servers, through faults",
-        ("services killed", "zombies", "brokers killed", "stores killed", "answers lost", "clocks jumped"),
+        (
+            "services killed",
+            "zombies",
+            "brokers killed",
+            "stores killed",
+            "answers lost",
+            "wall clocks jumped",
+        ),
     ),
     "soak": _Row("Soak: services at work, without faults", ("events", "minutes")),
     "failovers": _Row(

@@ -6,7 +6,7 @@
 Also the flows of the example services, under their own names.
 
 Environment variables configure them: CHAOS_PREFIX (of all names), CHAOS_OPTIONS (JSON: flow -> options of `Flow`),
-CHAOS_SIGNAL (see `signal_at_event`). With CHAOS_TABLES, a name, states are shown in the tables NAME_robots and NAME_lines.
+CHAOS_SIGNAL (see `signal_at_event`), CHAOS_CLOCK (see `other_clock`). With CHAOS_TABLES, a name, states are shown in the tables NAME_robots and NAME_lines.
 """
 
 from __future__ import annotations
@@ -114,6 +114,10 @@ _robots.to(f"{_PREFIX}.deltas", key=line_of, partitions=2)
 
 fastening_standard, fastening_totals = examples.standard, examples.totals
 
+if "CHAOS_CLOCK" in os.environ:
+    from tests.support.other_clock import install
+
+    install(os.environ["CHAOS_CLOCK"])
 if "CHAOS_SIGNAL" in os.environ:
     from tests.support.signal_at_event import install_signal
 

@@ -4,7 +4,7 @@
 python -m tests.reliability run campaign --store postgres --engine workers --faults 200 --seed 1
 ```
 
-Servers and services are started here, on free ports. Where this user may not mount disks, none is full; without libfaketime, no clock jumps.
+Servers and services are started here, on free ports. Where this user may not mount disks, none is full.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from tests.lab.campaign.clocks import library
 from tests.lab.campaign.piece import ENGINES, Piece
 from tests.lab.campaign.servers import STORES, running
 from tests.lab.figures import report
@@ -34,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     with (
         tempfile.TemporaryDirectory(prefix="campaign-") as directory,
         running(options.store, Path(directory)) as servers,
-        closing(Piece(servers, Path(directory), options.engine, options.seed, library())) as piece,
+        closing(Piece(servers, Path(directory), options.engine, options.seed)) as piece,
     ):
         wrong = piece.run(options.faults)
     figures = {

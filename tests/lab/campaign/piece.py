@@ -18,8 +18,8 @@ from typing import Final, Literal
 
 from sqe_chain.ext.dev import KafkaServer
 from sqe_chain.ext.dev.process import wait_until
-from tests.lab.campaign.clocks import ahead_by
 from tests.lab.campaign.servers import Disk, Servers, Store
+from tests.support.other_clock import EVENT, jumping
 from tests.support.service_processes import SUPERSEDED, ServiceProcess
 from tests.support.totals_deployment import TotalsDeployment
 from tests.support.waiting import PATIENCE_S, retry_until_available
@@ -36,12 +36,12 @@ SHARES: Final[Mapping[str, int]] = {
     "brokers killed": 10,
     "stores killed": 10,
     "times without answers": 8,
-    "clocks jumped": 5,
+    "wall clocks jumped": 5,
     "full disks of stores": 1,
     "full disks of brokers": 1,
 }
 """Fault -> how often it is drawn, in parts of a hundred."""
-_DAY_S: Final = 86_400
+_DAY_MS: Final = 86_400_000
 _FED: Final = 200
 """Reports before each fault."""
 
@@ -54,32 +54,28 @@ class Piece:
         directory: for logs.
         engine: of the service with stages, one of `ENGINES`.
         seed: of the faults, and of what they hit.
-        faketime: the library that gives a process another clock; None: no clock jumps.
 
     Attributes:
         found: fault -> how often it happened.
         wrong: what a service did that it must not do.
     """
 
-    def __init__(
-        self, servers: Servers, directory: Path, engine: str, seed: int, faketime: Path | None = None
-    ) -> None:
+    def __init__(self, servers: Servers, directory: Path, engine: str, seed: int) -> None:
         self.servers, self.draw, self.found = servers, random.Random(seed), Counter[str]()
         self.wrong: list[str] = []
         self.deployment = TotalsDeployment(servers.broker.bootstrap, servers.store.url, directory)
         self.deployment.service_store = servers.service_store
-        self._engine, self._faketime = engine, faketime
+        self._engine = engine
         self._lives: dict[Name, ServiceProcess] = {}
         self._faults: dict[str, Callable[[], None]] = {
             "services killed": self._kill_a_service,
             "zombies": self._make_a_zombie,
             "brokers killed": self._kill_the_broker,
             "stores killed": self._kill_the_store,
+            "wall clocks jumped": self._jump,
         }
         if servers.proxy is not None:
             self._faults["times without answers"] = self._lose_answers
-        if faketime is not None:
-            self._faults["clocks jumped"] = self._jump
         for fault, server, disk in (
             ("full disks of stores", servers.store, servers.store_disk),
             ("full disks of brokers", servers.broker, servers.broker_disk),
@@ -208,11 +204,12 @@ class Piece:
         self.servers.proxy.responses_to_drop = 0
 
     def _jump(self) -> None:
-        """A service dies, and goes on with a clock of another day."""
-        assert self._faketime is not None
+        """A service dies. The clock of its next life jumps to another day while it works."""
         name = self._either()
         self._lives[name].kill()
-        self._begin(name, environment=ahead_by(self.draw.randint(-3 * _DAY_S, 3 * _DAY_S), self._faketime))
+        environment = jumping(self.draw.randint(0, 2_000), self.draw.randint(-3 * _DAY_MS, 3 * _DAY_MS))
+        self._begin(name, environment=environment)
+        self._lives[name].wait_for(EVENT)
 
     def _fill(self, server: KafkaServer | Store, disk: Disk) -> None:
         """No room is left for some seconds, while there is work; a server that has ended by that, or takes no more writes, starts again."""
