@@ -1,7 +1,7 @@
 """A wall clock that jumps while a process is at work, for all its Python code; monotonic clocks stay.
 
-Not for the driver of Kafka: it waits by the wall clock of the system. libfaketime, which would change that one, makes its waits last for
-ever, and `time.sleep` fail.
+The driver of Kafka keeps the wall clock of the system, by which it waits. libfaketime would change that one, but then such a wait
+does not end, and `time.sleep` fails.
 """
 
 from __future__ import annotations

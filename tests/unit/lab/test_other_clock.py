@@ -1,4 +1,4 @@
-"""A clock that jumps in a campaign does so for the process, once, and says it."""
+"""A clock that jumps in a campaign does so for the whole process, and reports it once."""
 
 from __future__ import annotations
 
