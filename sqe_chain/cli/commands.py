@@ -54,6 +54,12 @@ class Commands(typer.core.TyperGroup):
         return super().parse_args(ctx, args)
 
 
+_PROVE: Final = (
+    "Before a flow goes into production, find out whether its functions are deterministic: sqe_chain.testing.prove crashes it at each "
+    "step, without a server. See docs/break-your-own-flow.md."
+)
+
+
 def application(wanted: str | None = None) -> typer.Typer:
     """The command line application, with the command or group that is called; for None or an unknown name with all, for the help."""
     app = typer.Typer(
@@ -62,7 +68,7 @@ def application(wanted: str | None = None) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,  # its tracebacks show local variables, which may hold secrets
         context_settings={"help_option_names": ["-h", "--help"]},
-        epilog=escape(f"Options of many commands:\n\n{describe_shared()}"),
+        epilog=escape(f"{_PROVE}\n\nOptions of many commands:\n\n{describe_shared()}"),
         cls=Commands,
     )
     app.callback()(_command)

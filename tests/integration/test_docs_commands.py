@@ -26,6 +26,8 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain import Flow, wrap
 from sqe_chain.adapters import open_store
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.ext.dev.apicurio import newest_java
 from sqe_chain.testing import Rehearsal
 from tests.support import docs_examples
 from tests.support.docs_examples import ROOT
@@ -35,7 +37,7 @@ from tests.support.waiting import PATIENCE_S
 pytestmark = pytest.mark.release
 
 PAGES = [page for page in docs_examples.pages() if docs_examples.RUN_MARK in page.read_text(encoding="utf-8")]
-PORTS = ("19092", "16379")
+PORTS = ("19092", "16379", "15432", "18081")
 CHECKED_ELSEWHERE = ("make ", "pip ", "git ", "cd ")
 """Prefixes of commands that only tests/unit/test_docs.py checks: they would run these tests, or install."""
 END = "--end-of-command--"
@@ -181,6 +183,11 @@ def _add(total: Int64Value, number: Int64Value) -> None:
 @pytest.mark.timeout(1800)  # four starts of Spark, on a machine that may be busy
 @pytest.mark.parametrize("page", PAGES, ids=docs_examples.name_of)
 def test_commands_do_what_the_page_promises(page: Path, shell: Shell) -> None:
+    if "apicurio=" in page.read_text(encoding="utf-8"):
+        try:
+            newest_java()
+        except ConfigurationError as error:
+            pytest.skip(str(error))
     for block in docs_examples.blocks(page):
         if block.file:
             text = block.text

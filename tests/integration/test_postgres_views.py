@@ -210,7 +210,10 @@ def test_a_view_that_comes_later_goes_and_comes_back_shows_all_states(shop: Shop
 def test_a_new_column_is_filled_and_anything_else_is_refused(shop: Shop) -> None:
     shop.deploy(Fewer)
     shop.feed("a", whole=1)
-    with pytest.raises(ConfigurationError, match=r"lacks text\. Make it with: sqe-chain store init"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"lacks text\. Make it with: sqe-chain store init postgres://\S+ --flow MODULE:FLOW, where the module declares flow 'shop-",
+    ):
         shop.deploy(More, make=False)
     shop.deploy(More)
     shop.feed("b", whole=1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from shlex import quote
 from typing import Final
 
 from sqe_chain.adapters.postgres.client import PostgresClient
@@ -91,11 +92,11 @@ def check(client: PostgresClient, flow: str, stage: str, table: ViewTable) -> No
     known = _registered(client, table.name)
     where = f"{client.settings}: view {table.name}"
     if known is None:
-        raise ConfigurationError(f"{where} is missing. {_MAKE_IT}")
+        raise ConfigurationError(f"{where} is missing. {_how_to_make(client, flow)}")
     missing = _missing(where, known, flow, stage, table)
     if missing:
         names = ", ".join(name for name, _ in missing)
-        raise ConfigurationError(f"{where} lacks {names}. {_MAKE_IT}")
+        raise ConfigurationError(f"{where} lacks {names}. {_how_to_make(client, flow)}")
     _check_rights(client, where, rows_of(client.settings.schema, table.name))
 
 
@@ -112,7 +113,9 @@ def _check_rights(client: PostgresClient, where: str, rows: str) -> None:
         )
 
 
-_MAKE_IT: Final = "Make it with: sqe-chain store init URL --flow MODULE:FLOW"
+def _how_to_make(client: PostgresClient, flow: str) -> str:
+    return f"Make it with: sqe-chain store init {quote(str(client.settings))} --flow MODULE:FLOW, where the module declares flow {flow!r}"
+
 
 _Known = tuple[str, str, dict[str, str]]
 """Flow, stage and columns of a table that exists."""
