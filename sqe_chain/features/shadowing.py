@@ -48,6 +48,10 @@ class Compared(Section):
         """Whether nothing that was compared differs."""
         return not (self.different or self.missing or self.added)
 
+    def plans_left(self, last: int) -> int:
+        """How many plans of the flow, up to its last one, have outputs that are still to be compared."""
+        return max(0, last - self.until) if self.since >= 0 else 0
+
     def text(self) -> str:
         """What was found, for people."""
         if self.since < 0:

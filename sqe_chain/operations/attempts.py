@@ -27,7 +27,7 @@ from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.layout import Layout
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.retrying import RetryingStore
-from sqe_chain.plans.stored_plans import read_plan
+from sqe_chain.plans.stored_plans import StoredPlans, read_plan
 from sqe_chain.ports import Header, Home, StateStore, Views
 from sqe_chain.protocol.claim import check_claim
 from sqe_chain.task.states import Claim, no_views
@@ -52,6 +52,11 @@ class Attempt:
         """Whether it is at work, or was interrupted and can be resumed."""
         return Rebuilding.of(self.plan).attempt >= 0
 
+    def records_behind(self, live: Plan) -> int:
+        """How many offsets of the inputs the flow has counted at its plan, and this one has not."""
+        counted = self.plan.next_offsets()
+        return sum(max(0, offset - counted.get(tp, offset)) for tp, offset in live.next_offsets().items())
+
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
@@ -72,7 +77,7 @@ class Attempts:
     def with_shadows(self) -> Iterator[Attempt]:
         """The same, then the shadows, which no rebuild continues, and the record of the states before the last switch."""
         yield from self.known()
-        yield from self._found(shadow_names(self.env))
+        yield from self._found(shadow_names(self.env.home, self.env.flow.name))
         yield from self._found([kept_name(self.env.flow)])
 
     def find(self, name: str) -> Attempt | None:
@@ -81,7 +86,7 @@ class Attempts:
         Raises:
             Superseded: a newer run has claimed the flow.
         """
-        attempt = find_attempt(self.env, name)
+        attempt = find_attempt(self.env.home, name)
         if attempt is not None:
             check_claim(
                 self.env, self.mine
@@ -262,18 +267,34 @@ def _has_rows(store: StateStore, flow: str, stage: StageNode, cell: int) -> bool
     return any(store.scan(flow, stage.name, cell))
 
 
-def find_attempt(env: Environment, name: str) -> Attempt | None:
+def find_attempt(store: StoredPlans, name: str) -> Attempt | None:
     """An attempt by its name, also without a claim; None: the metadata store does not know it, or it was deleted."""
-    home, _ = env.home.home(name)
-    plan = None if home is None else read_plan(env.home, name, home.number)
+    home, _ = store.home(name)
+    plan = None if home is None else read_plan(store, name, home.number)
     return None if home is None or plan is None else Attempt(name, home, plan)
 
 
-def shadow_names(env: Environment) -> Iterator[str]:
+def find_shadow(store: StoredPlans, flow: str, live: Plan) -> Attempt | None:
+    """The shadow of a flow that can be gone on with, or can take its place; None: there is none.
+
+    Args:
+        store: the metadata store.
+        flow: the flow's name.
+        live: its last plan.
+    """
+    current = live.layout.stored_in().values()
+    for name in shadow_names(store, flow):
+        attempt = find_attempt(store, name)
+        if attempt is not None and attempt.open and name not in current:
+            return attempt
+    return None
+
+
+def shadow_names(store: StoredPlans, flow: str) -> Iterator[str]:
     """The names of all shadows of a flow, also of those that were deleted: `operations/shadow.py`."""
     for number in count(1):  # ends at the first name that was never taken
-        name = f"{env.flow.name}.shadow-{number}"
-        home, _ = env.home.home(name)
+        name = f"{flow}.shadow-{number}"
+        home, _ = store.home(name)
         if home is None:
             return
         yield name

@@ -82,7 +82,7 @@ def end_way_back(env: Environment, live: Plan) -> str | None:
     Raises:
         Superseded: a process goes back just now.
     """
-    kept = find_attempt(env, kept_name(env.flow))
+    kept = find_attempt(env.home, kept_name(env.flow))
     if kept is None or _is_current(kept.plan, live):
         return None
     if kept.home.run_id and not kept.open:  # closed, and about to become the flow's
@@ -108,7 +108,7 @@ def must_find_kept(env: Environment, live: Plan) -> Attempt:
     Raises:
         ConfigurationError: there are none.
     """
-    kept = find_attempt(env, kept_name(env.flow))
+    kept = find_attempt(env.home, kept_name(env.flow))
     if kept is None or _is_current(kept.plan, live):
         raise ConfigurationError(
             f"flow {env.flow.name!r} has no states of before a switch. Expected a flow that was switched to a shadow, and neither rebuilt nor "

@@ -22,7 +22,7 @@ from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.features.shadowing import Compared
 from sqe_chain.features.sinks import check_no_sinks
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.operations.attempts import Attempt, Attempts, find_attempt, is_free, shadow_names
+from sqe_chain.operations.attempts import Attempt, Attempts, find_shadow, is_free, shadow_names
 from sqe_chain.operations.comparing import ComparedStage, Generations
 from sqe_chain.operations.comparing_outputs import gone_outputs, incomparable
 from sqe_chain.operations.following import Follower, changed_code
@@ -95,7 +95,7 @@ class Shadow:
         check_may_have_shadow(env.flow)
         live = plan_of_a_run(env.home, env.flow.name)
         check_may_follow(env.flow, live)
-        shadow = open_shadow(env, live)
+        shadow = find_shadow(env.home, env.flow.name, live)
         name, spec = self._begin(live) if shadow is None else (shadow.name, _spec_of(shadow, live))
         second = second_environment(env, self.engine, name, spec)
         self._service = service = StagedService(second)
@@ -141,23 +141,13 @@ class Shadow:
         return self._free_name(), spec
 
     def _free_name(self) -> str:
-        name = f"{self.env.flow.name}.shadow-{len(list(shadow_names(self.env))) + 1}"
+        name = f"{self.env.flow.name}.shadow-{len(list(shadow_names(self.env.home, self.env.flow.name))) + 1}"
         if not is_free(self.env, name):
             raise StoreInconsistent(
                 f"{name}: a store has states under this name, and the metadata store does not know it. Expected neither. Remove them with "
                 f"sqe-chain flows forget {name}"
             )
         return name
-
-
-def open_shadow(env: Environment, live: Plan) -> Attempt | None:
-    """The shadow of a flow that can be gone on with, or can take its place; None: there is none."""
-    current = live.layout.stored_in().values()
-    for name in shadow_names(env):
-        attempt = find_attempt(env, name)
-        if attempt is not None and attempt.open and name not in current:
-            return attempt
-    return None
 
 
 def compare(env: Environment) -> list[ComparedStage]:
@@ -177,10 +167,7 @@ def compare(env: Environment) -> list[ComparedStage]:
 def records_behind(env: Environment) -> int:
     """How many offsets of the inputs the flow has counted and its shadow has not; arguments and errors as `compare`."""
     live = plan_of_a_run(env.home, env.flow.name)
-    counted = must_find(env, live).plan.ends()
-    return sum(
-        max(0, planned.stop - counted[tp].stop) for tp, planned in live.ends().items() if tp in counted
-    )
+    return must_find(env, live).records_behind(live)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +201,8 @@ def compare_outputs(env: Environment) -> ComparedOutputs:
     """What a flow's shadow has found out about outputs until now; arguments and errors as `compare`."""
     live = plan_of_a_run(env.home, env.flow.name)
     counts, layout = Compared.of(must_find(env, live).plan), live.layout
-    left = max(0, live.number - counts.until) if counts.since >= 0 else 0
-    return ComparedOutputs(counts, gone_outputs(env.flow, layout), incomparable(env.flow, layout), left)
+    others = gone_outputs(env.flow, layout), incomparable(env.flow, layout)
+    return ComparedOutputs(counts, *others, counts.plans_left(live.number))
 
 
 def end_shadow(env: Environment) -> str:
@@ -230,7 +217,7 @@ def end_shadow(env: Environment) -> str:
         Superseded: a process has begun to follow, to switch, or to go back, just now.
     """
     live = plan_of_a_run(env.home, env.flow.name)
-    if open_shadow(env, live) is None and (name := end_way_back(env, live)) is not None:
+    if find_shadow(env.home, env.flow.name, live) is None and (name := end_way_back(env, live)) is not None:
         return name
     shadow = must_find(env, live)
     own = Claim(shadow.home.epoch + 1, env.new_run_id())
@@ -245,7 +232,7 @@ def must_find(env: Environment, live: Plan) -> Attempt:
     Raises:
         ConfigurationError: there is none.
     """
-    shadow = open_shadow(env, live)
+    shadow = find_shadow(env.home, env.flow.name, live)
     if shadow is None:
         raise ConfigurationError(
             f"flow {env.flow.name!r} has no shadow. Expected one. Begin it with sqe-chain shadow start"

@@ -16,9 +16,11 @@ from sqe_chain.ext.explain.trace import check_cells, read_states
 from sqe_chain.ext.web.runbook import entry_of
 from sqe_chain.features.event_times import EventTime, waiting_offsets
 from sqe_chain.features.parking import Parking
+from sqe_chain.features.shadowing import Compared
 from sqe_chain.features.waiting import holder_of
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
+from sqe_chain.operations.attempts import find_shadow
 from sqe_chain.operations.forget import ATTEMPT, KnownFlow, known_flow, known_flows
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.revisions import Revisions
@@ -147,6 +149,7 @@ class Site:
                 "open_plan": None,
                 "event_time": None,
                 "revisions": [],
+                "shadow": None,
             }
         plan, plans = known.plan, list(islice(kept_plans(self.stores[""], name), PAGE))
         cells = self._cells(name, plan)
@@ -177,6 +180,7 @@ class Site:
             ],
             "event_time": self._event_time(name, plan),
             "revisions": _revisions(plan),
+            "shadow": self._shadow(name, plan),
         }
 
     def _inputs(self, plan: Plan) -> list[Json]:
@@ -218,6 +222,22 @@ class Site:
                 }
             )
         return counts
+
+    def _shadow(self, name: str, live: Plan) -> Json | None:
+        """How far the flow's shadow is, by its last plan; states are not read. None: there is none."""
+        shadow = find_shadow(self.stores[""], name, live)
+        if shadow is None:
+            return None
+        compared = Compared.of(shadow.plan)
+        counts = ("equal", "different", "missing", "added", "gaps", "examples")
+        return {
+            "name": shadow.name,
+            "alive": self._is_alive(shadow.name) if shadow.home.run_id else None,
+            "records_behind": shadow.records_behind(live),
+            "plans_left": compared.plans_left(live.number) if compared.since >= 0 else None,
+            **{count: getattr(compared, count) for count in counts},
+            "modules": sorted(compared.code),
+        }
 
     def _event_time(self, name: str, plan: Plan) -> Json:
         """What event time waits for; of a flow that was not loaded, how many records wait."""

@@ -188,6 +188,14 @@ const lastError = (error) => error
       el("a", { href: `#/runbook/${enc(error.entry)}` }, `Runbook: ${error.entry}`))
   : el("p", { class: "dim" }, "None is known.");
 
+// New code beside the flow, and what it has found out about outputs; sqe-chain shadow report also compares states.
+const shadow = (beside) => el("div", { id: "shadow" },
+  facts([["name", beside.name], ["follows", beside.alive === null ? "no, or unknown yet" : beside.alive ? "yes" : "its heartbeat has stopped"], ["records behind the flow", number(beside.records_behind)],
+    ["plans to compare", beside.plans_left === null ? "not begun" : number(beside.plans_left)], ["outputs equal", number(beside.equal)], ["different", number(beside.different)],
+    ["missing", number(beside.missing)], ["only in the new code", number(beside.added)], ["gaps", number(beside.gaps)]]),
+  beside.examples.length ? el("p", { class: "bad" }, `The first: ${beside.examples.join("; ")}`) : null,
+  beside.modules.length ? el("p", { class: "dim" }, `Its code: ${beside.modules.slice(0, 20).join(", ")}`) : null);
+
 async function drawFlow(name) {
   const flow = await get(`/api/flows/${enc(name)}`);
   const all = [...new Set(flow.inputs.map((input) => input.topic))], topics = all.slice(0, 20);
@@ -201,6 +209,7 @@ async function drawFlow(name) {
     el("h2", {}, "Last error"), lastError(flow.last_error),
     el("h2", {}, "Event time"), eventTime(flow.event_time),
     ...(flow.revisions.length ? [el("h2", {}, "Revisions upstream"), revisions(flow.revisions)] : []),
+    ...(flow.shadow ? [el("h2", {}, "Shadow"), shadow(flow.shadow)] : []),
     el("h2", {}, "Batches by step"), timeline(flow.batches),
     el("h2", {}, "Batches"),
     el("div", { class: "bars", role: "img", "aria-label": `Records of the last ${plans.length} batches` },
