@@ -412,16 +412,19 @@ def _metadata(flow: CompiledFlow, topic_id: bytes, leader_epoch: int) -> dict[st
 
 
 def commit_of(flow: CompiledFlow, progress: InputProgress) -> Commit:
-    """The commit of a progress, with marks where they fit; without them the next run enters in the middle. The type comes along where it fits.
+    """The commit of a progress, with marks where they fit; without them the next run enters in the middle.
+
+    What codecs have noted comes along where it fits beside them, and then the type.
 
     Raises:
         TooManyLanes: they do not fit, and the flow cannot do without them.
     """
     known = _metadata(flow, progress.topic_id, progress.epoch) | _moved(progress)
     marked = known | {"marks": progress.encoded_marks}
-    typed = json.dumps(marked | _type_read(flow, progress.marks.topic))
-    if len(typed) <= METADATA_LENGTH:
-        return Commit(progress.offset, typed)
+    noted = marked | ({"notes": dict(flow.notes)} if flow.notes else {})
+    for more in (noted | _type_read(flow, progress.marks.topic), noted):
+        if len(text := json.dumps(more)) <= METADATA_LENGTH:
+            return Commit(progress.offset, text)
     metadata = json.dumps(marked)
     if len(metadata) > METADATA_LENGTH:  # what can be done without goes first
         if progress.begun is not None and progress.begun.ends is not None:
@@ -439,6 +442,16 @@ def commit_of(flow: CompiledFlow, progress: InputProgress) -> Commit:
             "which readers of SQE's record keys cannot notice. Give the flow a stage: then a store keeps its marks"
         ).at(progress.marks.topic)
     return Commit(progress.offset, metadata if len(metadata) <= METADATA_LENGTH else json.dumps(known))
+
+
+def noted_in(commits: Iterable[Commit]) -> dict[str, str]:
+    """What codecs had noted when the commits of a flow's group were made."""
+    notes = dict[str, str]()
+    for commit in commits:
+        known = parse_metadata(commit).get("notes")
+        if isinstance(known, dict):
+            notes |= {str(name): str(note) for name, note in known.items()}
+    return notes
 
 
 def _type_read(flow: CompiledFlow, topic: str) -> dict[str, object]:

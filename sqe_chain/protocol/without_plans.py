@@ -32,6 +32,7 @@ from sqe_chain.protocol.committed import (
     check_no_plans,
     commit_of,
     enter,
+    noted_in,
     tell_entered,
 )
 from sqe_chain.protocol.revising import Corrected, Revising, WantedRevision
@@ -88,7 +89,7 @@ class Republisher(FlowRun):
             self._revising.check_has_begun(commits)
             if not commits:  # the flow begins
                 env.say(weak)
-            ask_codecs(env, {})
+            ask_codecs(env, noted_in(commits.values()))
             self._run = env.new_run_id()
             # The one member of the flow's group. From here on no older run can begin a batch, or commit one.
             self._member = env.log.join(flow.declared_name, flow.input_topics)

@@ -13,6 +13,7 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
 from sqe_chain.codecs import Codec, Place
 from sqe_chain.engines.packing import PackedFlow
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import ChangedType, ConfigurationError
 from sqe_chain.ext.registry import Avro, ProtobufSchema
 from sqe_chain.ext.registry.address import parse_registry
@@ -21,7 +22,9 @@ from sqe_chain.ext.registry.client import forget_registries
 from sqe_chain.features.noting import CodecNotes
 from sqe_chain.flow import Flow
 from sqe_chain.flow.compiled import PoisonPolicy
+from sqe_chain.plans.inputs import parse_metadata
 from sqe_chain.plans.stored_plans import read_last_plan
+from sqe_chain.protocol.committed import InputProgress, commit_of, noted_in
 from sqe_chain.testing import Rehearsal
 from tests.support.certificates import Authority
 from tests.support.schema_registry import TestRegistry, serving
@@ -115,6 +118,45 @@ def test_a_redo_gives_the_ids_of_its_plan_though_the_registry_has_others_now(reg
     assert not [asked for asked in registry.asked if asked.startswith("POST")], (
         "what is noted is not asked for"
     )
+
+
+def copies(outputs: int) -> Flow:
+    flow = Flow("copies")
+    orders = flow.source("orders", Avro(Order), raw=True).map(lambda order: Total(order.shop, order.amount))
+    for number in range(outputs):
+        orders.to(f"copy-{number}", partitions=1, codec=Avro(Total, subject="record"), carrier="headers")
+    return flow
+
+
+@pytest.mark.parametrize("outputs", [1, 8])
+def test_a_flow_without_stages_gives_the_ids_of_its_commits_again(
+    outputs: int, registry: TestRegistry
+) -> None:
+    registry.register("Total", avro_schema_of(Total))
+    rehearsal = Rehearsal(copies(outputs), registry=registry.address)
+    feed(rehearsal, registry, Order("a", 1.5), Order("b", 1.5))
+    rehearsal.crash(step=7)
+    rehearsal.run_until_crash()
+    published = values_in(rehearsal, "copy-0")
+    assert len(published) == 2
+    another_process(rehearsal, copies(outputs), registry)
+    registry.renumber(by=40)
+    registry.schemas[1] = registry.schemas[41]  # of the records that are in the topic
+    registry.asked.clear()
+    feed(rehearsal, registry, Order("c", 1.5))
+    rehearsal.run_until_caught_up()
+    assert "POST /subjects/Total" not in registry.asked
+    assert {data[:5] for data in values_in(rehearsal, "copy-0")} == {published[0][:5]}
+
+
+def test_ids_that_do_not_fit_into_a_commit_are_asked_for(registry: TestRegistry) -> None:
+    registry.register("Total", avro_schema_of(Total))
+    address = registry.address + "/" + "a" * 4_000
+    flow = copies(1).compile().asking(parse_registry(address))
+    flow.notes.update({f"avro {address}": "1"})
+    progress = InputProgress(5, bytes(16), 0, PartitionMarks("orders", bytes(16), 0))
+    assert noted_in([commit_of(flow, progress)]) == {}
+    assert parse_metadata(commit_of(flow, progress))["marks"]
 
 
 def test_the_id_is_noted_in_the_plan_before_anything_is_published(registry: TestRegistry) -> None:
