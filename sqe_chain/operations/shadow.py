@@ -96,7 +96,7 @@ class Shadow:
         live = plan_of_a_run(env.home, env.flow.name)
         check_may_follow(env.flow, live)
         shadow = find_shadow(env.home, env.flow.name, live)
-        name, spec = self._begin(live) if shadow is None else (shadow.name, _spec_of(shadow, live))
+        name, spec = self._begin(live) if shadow is None else (shadow.name, _spec_to_go_on(shadow, live))
         second = second_environment(env, self.engine, name, spec)
         self._service = service = StagedService(second)
         service.start()
@@ -302,7 +302,7 @@ def second_environment(
     return replace(env, flow=flow, engine=engine(flow), role=replace(env.role, refold=spec))
 
 
-def _spec_of(shadow: Attempt, live: Plan) -> Refold:
+def _spec_to_go_on(shadow: Attempt, live: Plan) -> Refold:
     """What a shadow that is there goes on to fold."""
     attempt = Rebuilding.of(shadow.plan).attempt
     notes = (Compared.of(shadow.plan),)
