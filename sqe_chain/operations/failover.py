@@ -5,19 +5,17 @@ Marks are of lanes, so whatever the mirror repeats is dropped. Offsets are of a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqe_chain.adapters.mirror import MirroredTopic, MirrorLog
-from sqe_chain.envelope.carrier import find_head
 from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import (
     ChainError,
     ConfigurationError,
-    EnvelopeError,
     GapError,
     PartitionsMismatch,
     ServiceStopped,
@@ -27,17 +25,18 @@ from sqe_chain.features.event_times import EventTime
 from sqe_chain.features.lanes import Lanes
 from sqe_chain.features.noting import CodecNotes
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.operations.mirrored_outputs import MissingRecords, missing_outputs
+from sqe_chain.operations.mirrored_inputs import MirrorLook, end_of_inputs
+from sqe_chain.operations.mirrored_outputs import MissingRecords, missing_outputs, published_there
 from sqe_chain.plans.environment import Environment
-from sqe_chain.plans.layout import Marks, check_layout
+from sqe_chain.plans.layout import Marks, check_layout, check_same_code
 from sqe_chain.plans.mirrors import Mirrors
 from sqe_chain.plans.plan import Plan, PlannedRange
 from sqe_chain.plans.planning import plan_after
-from sqe_chain.plans.stored_plans import check_sections, plan_of_a_run
-from sqe_chain.ports import Header, Message, Range, TopicInfo
-from sqe_chain.protocol.claim import beat, check_claim, claim, release, stamp
-from sqe_chain.protocol.finish import PlanLog
-from sqe_chain.task.exclusion import record_crc
+from sqe_chain.plans.stored_plans import check_sections, plan_of_a_run, read_plan
+from sqe_chain.ports import Header, Range, TopicInfo, TopicPartition
+from sqe_chain.protocol.claim import beat, check_claim, claim, read_headers, release, stamp
+from sqe_chain.protocol.finish import Headers, PlanLog
+from sqe_chain.protocol.redo import Redo, redo_of, to_redo
 from sqe_chain.task.states import Claim
 
 MARGIN_MS: Final = 300_000
@@ -45,6 +44,9 @@ MARGIN_MS: Final = 300_000
 _SURVIVING: Final = {Mirrors.name, CodecNotes.name, Announcing.name, EventTime.name, Lanes.name}
 """Sections of plans that hold no offsets, or such that stay true: offsets go on where the flow had read to."""
 _SHOWN: Final = 10
+_LOOK_BACK: Final = 10
+_LOOKS: Final = 20
+"""How often a flow is looked at whose service runs, until no plan was sealed meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +58,14 @@ class FailedOver:
         cluster: id of the cluster in which the flow goes on.
         topics: input or output topic -> its topic there.
         accepted: what is missing there, and was accepted.
+        unfinished: number of the plan that the service finishes first; None: the last one is finished.
     """
 
     plan: int
     cluster: str
     topics: Mapping[str, str]
     accepted: tuple[MissingRecords, ...]
+    unfinished: int | None = None
 
 
 def check_may_fail_over(flow: CompiledFlow) -> None:
@@ -99,6 +103,41 @@ def check_may_fail_over(flow: CompiledFlow) -> None:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a failover would find.
+
+    Attributes:
+        plan: the plan that it would seal.
+        missing: what is missing in the other cluster; it may be accepted.
+        needed: inputs of an unfinished plan that are missing there; they may not.
+        unfinished: number of the plan that the service has to finish there; None: the last one is finished.
+        again: the flow reads this cluster already.
+    """
+
+    plan: Plan
+    missing: tuple[MissingRecords, ...]
+    needed: tuple[MissingRecords, ...]
+    unfinished: int | None
+    again: bool
+
+
+class MirroredEnd(NamedTuple):
+    """How far a partition of the other cluster has come.
+
+    Attributes:
+        tp: topic as the flow declares it, and partition.
+        there: the topic that holds it there, and partition.
+        counted_ms: time of the last record that the flow has read of it, milliseconds since 1970; -1: none, or it is an output.
+        there_ms: time of the last record there; -1: there is none.
+    """
+
+    tp: TopicPartition
+    there: TopicPartition
+    counted_ms: int
+    there_ms: int
+
+
 @dataclass(slots=True)
 class Failover:
     """Moves a flow to the cluster of `env`. May be killed and repeated: before its plan is sealed, nothing is noted.
@@ -120,66 +159,134 @@ class Failover:
         """Move the heartbeat on. False: a newer run owns the flow. Does not wait for a store that is away."""
         return beat(self.env, self._mine)
 
+    def look(self) -> Outlook:
+        """What a failover at this moment would find. Claims nothing, and changes nothing.
+
+        Raises:
+            ConfigurationError: the flow, a topic or a lane is none that this can be done with.
+            ServiceStopped: the flow's service is too busy to look at it, or several plans are unfinished.
+        """
+        env = self.env
+        check_may_fail_over(env.flow)
+        for _ in range(_LOOKS):
+            last = plan_of_a_run(env.home, env.flow.name)
+            headers = read_headers(env, last.layout.stored_in())
+            if plan_of_a_run(env.home, env.flow.name).plan_id == last.plan_id:
+                break
+        else:
+            raise ServiceStopped(
+                f"flow {env.flow.name!r}: its service seals plans faster than they can be looked at. Expected a service that is stopped. Stop it"
+            )
+        # A stage that the last plan creates is at the plan before, as it would be stamped.
+        number, plan_id = (
+            (last.number - 1, last.previous_id) if last.previous_id else (last.number, last.plan_id)
+        )
+        born, known = Header(0, "", number, plan_id), last.layout.stages
+        at = {
+            cell: header or born
+            for cell, header in headers.items()
+            if env.flow.stage_at(cell[0]).name in known
+        }
+        return self._look(last, at, partial(read_plan, env.home, env.flow.name), Claim(0, ""))
+
+    def ends(self, outlook: Outlook) -> list[MirroredEnd]:
+        """How far each partition of the other cluster has come.
+
+        Args:
+            outlook: see `look`.
+        """
+        plan, log = outlook.plan, self.env.log
+        topics = Mirrors.of(plan).topics
+        counted = {planned.tp: planned.last_timestamp_ms for planned in plan.ranges}
+        tps = counted | {
+            (output.topic, number): -1
+            for output in self.env.flow.outputs
+            for number in range(output.partitions)
+        }
+        there = {tp: (topics[tp[0]].name if tp[0] in topics else tp[0], tp[1]) for tp in sorted(tps)}
+        bounds = log.bounds(there.values())
+        ids = log.topic_ids({name for name, _ in there.values()})
+        # The very last offsets may be markers of transactions.
+        ranges = [
+            Range(name, ids[name], number, max(bound.begin, bound.stable_end - _LOOK_BACK), bound.stable_end)
+            for (name, number), bound in ((place, bounds[place]) for place in there.values())
+        ]
+        return [
+            MirroredEnd(tp, there[tp], tps[tp], messages[-1].timestamp()[1] if messages else -1)
+            for tp, messages in zip(there, log.read_all(ranges), strict=True)
+        ]
+
     def run(self) -> FailedOver:
         """Look first, then claim, look again, and seal the plan. The service starts in the other cluster then.
+
+        A plan that is unfinished is finished there, by the service, with what the mirror has of its inputs.
 
         Raises:
             ConfigurationError: the flow, a topic or a lane is none that this can be done with; or the flow is there already.
             GapError: the mirror has not received records, and that is not accepted; the text names their lanes.
-            ServiceStopped: a plan is unfinished.
+            ServiceStopped: a plan is unfinished, and the mirror lacks inputs of it.
             Superseded: another run has claimed the flow.
         """
         env = self.env
-        check_may_fail_over(env.flow)
-        self._plan_after(
-            plan_of_a_run(env.home, env.flow.name), Claim(0, "")
-        )  # refused without touching the flow
+        self.check(self.look())  # refused without touching the flow
         self._mine, home = claim(env, dict)
         try:
             plans = PlanLog(env, home)
             last = plans.read_last()
             check_layout(env.flow, last.layout, ())
-            _check_finished(env.flow, last, stamp(env, self._mine, last).values())
-            plan, accepted = self._plan_after(last, self._mine)
+            outlook = self._look(last, stamp(env, self._mine, last), plans.read, self._mine)
+            self.check(outlook)
             check_claim(env, self._mine)
-            plans.write(plan)
+            plans.write(outlook.plan)
         finally:
             with suppress(ChainError):  # then the next run waits until the heartbeat has stopped
                 release(env, self._mine)
-        mirrors = Mirrors.of(plan)
+        mirrors = Mirrors.of(outlook.plan)
         names = {name: topic.name for name, topic in mirrors.topics.items()}
-        return FailedOver(plan.number, mirrors.cluster, names, accepted)
+        return FailedOver(outlook.plan.number, mirrors.cluster, names, outlook.missing, outlook.unfinished)
 
-    def _plan_after(self, last: Plan, mine: Claim) -> tuple[Plan, tuple[MissingRecords, ...]]:
-        """The plan of the failover, and what is missing and accepted."""
+    def _look(
+        self,
+        last: Plan,
+        headers: Headers,
+        fetch: Callable[[int], Plan | None],
+        mine: Claim,
+    ) -> Outlook:
         env = self.env
         _check_plan(env.flow, last)
         infos = self._describe(last)
         cluster = next(iter(infos.values())).cluster
-        mirrors = self._mirrors(last, cluster, infos)
+        again = bool(cluster) and cluster == last.layout.cluster
+        if again:
+            mirrors, redo = self._same_mirrors(last, cluster, infos), None
+        else:
+            redo = _unfinished(env.flow, last, headers, fetch)
+            mirrors = self._mirrors(last, last if redo is None else redo.before, cluster, infos)
         log = MirrorLog(env.ports.log, mirrors.cluster, mirrors.topics)
-        marks, missing, again = Marks(), list[MissingRecords](), mirrors == Mirrors.of(last)
+        marks, missing, needed = Marks(), list[MissingRecords](), list[MissingRecords]()
+        if redo is not None:
+            ends, needed = env.retry.call(
+                "read the mirror", partial(_inputs_there, env.flow, redo, log, mirrors)
+            )
+            mirrors = replace(mirrors, unfinished=ends)
         for planned in last.ranges:
-            look = _Look(env.flow, planned, last.marks[planned.tp], self.accepted, witnessed=not again)
+            look = MirrorLook(env.flow, planned, last.marks[planned.tp], self.accepted, witnessed=not again)
             missing += env.retry.call(
                 "read the mirror", partial(look.read, log, mirrors.topics[planned.topic])
             )
             marks[planned.tp] = look.marks
+        published = last.published
         if not again:
-            missing += env.retry.call("look for outputs", partial(missing_outputs, env.flow, last, log))
-        self._check_accepted(missing)
-        if again and not missing:
-            raise ConfigurationError(
-                f"flow {env.flow.name!r} reads cluster {cluster} since a failover already. Expected another one, or records that are missing. "
-                "Start its service there"
-            )
+            # What an unfinished plan publishes is published there.
+            by = redo.before if redo is not None and redo.publish else last
+            missing += env.retry.call("look for outputs", partial(missing_outputs, env.flow, by, log))
+            published = published_there(last, by, missing)
         ranges = tuple(_moved(planned, again=again) for planned in last.ranges)
         layout = replace(last.layout, cluster=cluster)
         plan = plan_after(last, mine, env.clock.now_ms(), layout, ranges, marks)
-        if plan.published is not None:
-            lost = {records.lane for records in missing}
-            plan = replace(plan, published=plan.published.without(lost))
-        return plan.carried_from(last, [mirrors]).with_id(), tuple(missing)
+        plan = replace(plan, published=published).carried_from(last, [mirrors]).with_id()
+        unfinished = None if redo is None else last.number
+        return Outlook(plan, tuple(missing), tuple(needed), unfinished, again)
 
     def _describe(self, last: Plan) -> dict[str, TopicInfo]:
         """The topics that hold inputs and outputs, by the names that the flow has for them."""
@@ -212,28 +319,40 @@ class Failover:
                 )
         return {topic: infos[name] for topic, name in names.items()}
 
-    def _mirrors(self, last: Plan, cluster: str, infos: Mapping[str, TopicInfo]) -> Mirrors:
-        """Where reading goes on."""
+    def _same_mirrors(self, last: Plan, cluster: str, infos: Mapping[str, TopicInfo]) -> Mirrors:
+        """Where the flow reads since its last failover, which was to this cluster."""
         flow, before = self.env.flow, Mirrors.of(last)
+        noted = {topic: (known.name, known.topic_id) for topic, known in before.topics.items()}
+        # An output that was declared since then is in this cluster by its own name.
+        mirrored = [topic for topic in infos if topic in noted or topic in last.layout.sources]
+        if noted != {topic: (infos[topic].name, infos[topic].topic_id) for topic in mirrored}:
+            raise ConfigurationError(
+                f"flow {flow.name!r} reads cluster {cluster} already, and there not these topics. Expected the address "
+                "of another one. Give it with --kafka"
+            )
+        return before
+
+    def _mirrors(self, last: Plan, before: Plan, cluster: str, infos: Mapping[str, TopicInfo]) -> Mirrors:
+        """Where reading goes on.
+
+        Args:
+            last: the last plan.
+            before: the last plan that is finished.
+            cluster: id of the cluster.
+            infos: the topics there, by the names that the flow has for them.
+        """
+        flow = self.env.flow
         if not cluster or not last.layout.cluster:
             raise ConfigurationError(
                 f"flow {flow.name!r}: the id of {'this' if not cluster else 'the old'} cluster is not known. Expected brokers that report it. "
                 "Without it nobody could refuse a start in the wrong one"
             )
-        if cluster == last.layout.cluster:
-            noted = {topic: (known.name, known.topic_id) for topic, known in before.topics.items()}
-            # An output that was declared since then is in this cluster by its own name.
-            mirrored = [topic for topic in infos if topic in noted or topic in last.layout.sources]
-            if noted != {topic: (infos[topic].name, infos[topic].topic_id) for topic in mirrored}:
-                raise ConfigurationError(
-                    f"flow {flow.name!r} reads cluster {cluster} already, and there not these topics. Expected the address of another one. "
-                    "Give it with --kafka"
-                )
-            return before
         begins: dict[str, dict[int, tuple[int, int]]] = {topic: {} for topic in infos}
-        sources = last.layout.sources
+        sources, finished = last.layout.sources, before.ends()
         for planned in last.ranges:
-            there = self._first_offset(planned, last.marks[planned.tp], infos[planned.topic])
+            by = finished.get(planned.tp, planned)
+            marks = before.marks.get(planned.tp, last.marks[planned.tp])
+            there = self._first_offset(by, marks, infos[planned.topic])
             begins[planned.topic][planned.partition] = planned.stop, there
         return Mirrors(
             cluster,
@@ -261,83 +380,36 @@ class Failover:
             )
         return begin
 
-    def _check_accepted(self, missing: Collection[MissingRecords]) -> None:
-        refused = [records for records in missing if records.lane not in self.accepted]
+    def check(self, outlook: Outlook) -> None:
+        """Check that nothing is in the way.
+
+        Raises:
+            ServiceStopped, GapError, ConfigurationError: something is.
+        """
+        name = self.env.flow.name
+        if outlook.needed:
+            raise ServiceStopped(
+                f"flow {name!r}: plan {outlook.unfinished} is unfinished, and the other cluster lacks inputs of it: {_named(outlook.needed)}. "
+                "Expected all of them: nobody can finish it with others. Nothing was changed. Wait until the mirror has received them, or start "
+                "the service in the old cluster once. If neither can be, begin in the other one under another flow name"
+            )
+        refused = [records for records in outlook.missing if records.lane not in self.accepted]
         if refused:
-            more = f"; and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
             raise GapError(
-                f"flow {self.env.flow.name!r}: the other cluster lacks records. Lane {'; lane '.join(f'{records.lane}: {records.text}' for records in refused[:_SHOWN])}"
-                f"{more}. Expected all that was published. Nothing was changed. Wait until the mirror has received them, or accept their loss with "
-                "--accept-missing LANE for each of these lanes"
+                f"flow {name!r}: the other cluster lacks records. {_named(refused)}. Expected all that was published. Nothing was changed. Wait "
+                "until the mirror has received them, or accept their loss with --accept-missing LANE for each of these lanes"
+            )
+        if outlook.again and not outlook.missing:
+            raise ConfigurationError(
+                f"flow {name!r} reads cluster {outlook.plan.layout.cluster} since a failover already. Expected another one, or records that are "
+                "missing. Start its service there"
             )
 
 
-class _Look:
-    """Reads what the mirror has of one partition from where the flow goes on, and finds what is missing.
-
-    Args:
-        flow: the flow.
-        planned: the last range of the partition.
-        known: its marks.
-        accepted: see `Failover`.
-        witnessed: whether the last record that was counted must be there, too.
-    """
-
-    def __init__(
-        self,
-        flow: CompiledFlow,
-        planned: PlannedRange,
-        known: PartitionMarks,
-        accepted: Collection[str],
-        *,
-        witnessed: bool,
-    ) -> None:
-        self._flow, self._planned, self._known, self._accepted = flow, planned, known, accepted
-        self._witnessed = witnessed and planned.last_crc >= 0 and len(known) > 0
-        self.marks = known
-
-    def read(self, log: MirrorLog, topic: MirroredTopic) -> list[MissingRecords]:
-        """What is missing. `marks` are those that the flow goes on with."""
-        planned = self._planned
-        begin = max(planned.stop, topic.first(planned.partition))
-        end = max(begin, log.bounds([planned.tp])[planned.tp].stable_end)
-        seen, self.marks = self._copy(), self._copy()
-        missing, has_last = dict[int, MissingRecords](), not self._witnessed
-        with suppress(EnvelopeError):  # the service will stop there
-            for block in log.read(Range(planned.topic, topic.known_id, planned.partition, begin, end)):
-                for message in block:
-                    has_last |= record_crc(message.key(), message.value()) == planned.last_crc
-                    self._look_at(message, seen, missing)
-        if not has_last:
-            lane, mark = max(self._known, key=lambda known: known[1].offset)
-            text = (
-                f"{planned.topic}[{planned.partition}] ends there before position {mark.position.hex()}, which was counted, so what came after it "
-                "may be missing, too"
-            )
-            missing[lane] = MissingRecords(planned.tp, f"{lane:016x}", text)
-        return list(missing.values())
-
-    def _copy(self) -> PartitionMarks:
-        copied = self._known.copy()
-        copied.max_lanes, copied.recreated = self._flow.max_lanes, self._flow.recreated
-        # It was read up to its marks, so from now on there is no excuse for a gap.
-        copied.entered_in_middle = False
-        return copied
-
-    def _look_at(self, message: Message, seen: PartitionMarks, missing: dict[int, MissingRecords]) -> None:
-        head, offset = find_head(message.value(), message.headers()), message.offset()
-        try:
-            seen.accept(head, offset)
-        except GapError:
-            known = seen.lanes.get(head.lane)
-            after = "its beginning" if known is None else known.position.hex()
-            text = f"{self._planned.topic}[{self._planned.partition}] lacks what is after {after}, up to {head.previous.hex()}"
-            if head.lane not in missing:
-                missing[head.lane] = MissingRecords(self._planned.tp, f"{head.lane:016x}", text)
-                if f"{head.lane:016x}" in self._accepted:
-                    self.marks.pass_over(head, offset)
-            seen.pass_over(head, offset)
-            seen.accept(head, offset)
+def _named(records: Sequence[MissingRecords]) -> str:
+    """Some of them, for an error."""
+    more = f"; and {len(records) - _SHOWN} more" if len(records) > _SHOWN else ""
+    return f"Lane {'; lane '.join(f'{lacking.lane}: {lacking.text}' for lacking in records[:_SHOWN])}{more}"
 
 
 def _moved(planned: PlannedRange, *, again: bool) -> PlannedRange:
@@ -371,10 +443,43 @@ def _check_plan(flow: CompiledFlow, last: Plan) -> None:
             )
 
 
-def _check_finished(flow: CompiledFlow, last: Plan, headers: Collection[Header]) -> None:
-    at = {(header.number, header.plan_id, header.begun_id) for header in headers}
-    if at != {(last.number, last.plan_id, "")}:
+def _unfinished(
+    flow: CompiledFlow,
+    last: Plan,
+    headers: Headers,
+    fetch: Callable[[int], Plan | None],
+) -> Redo | None:
+    """How the last plan is to be finished; None: it is.
+
+    Raises:
+        ServiceStopped: plans before it are unfinished, too, as after a failover whose service has not started yet.
+        PlanMismatch: the flow is declared otherwise than when it was sealed.
+    """
+    level_of = {stage.index: flow.depths[stage.index] for stage in flow.stages}
+    numbers = to_redo(last, headers, level_of, fetch)
+    if not numbers:
+        return None
+    before = fetch(last.number - 1)
+    if before is None or numbers != [last.number]:
         raise ServiceStopped(
-            f"flow {flow.name!r}: plan {last.number} is unfinished, and its inputs are known by offsets of the old cluster. Expected a plan that all "
-            "state partitions have reached. Start the service in the old cluster once. If that is gone, begin in the other one under another flow name"
+            f"flow {flow.name!r}: plans {numbers[0]} to {last.number} are unfinished. Expected at most the last one. Start the service in the "
+            "cluster that it reads once"
         )
+    if not last.empty:
+        check_same_code(flow, last.layout, last.number)
+    _check_plan(flow, before)
+    return redo_of(last, before, headers, level_of)
+
+
+def _inputs_there(
+    flow: CompiledFlow, redo: Redo, log: MirrorLog, mirrors: Mirrors
+) -> tuple[dict[TopicPartition, int], list[MissingRecords]]:
+    """Where the inputs of an unfinished plan end in the mirror, and what it lacks of them."""
+    ends, needed, before = dict[TopicPartition, int](), list[MissingRecords](), redo.before.ends()
+    for planned in redo.plan.ranges:
+        if planned.reads:
+            tp = planned.tp
+            marks = redo.before.marks[tp], redo.plan.marks[tp]
+            ends[tp], lacking = end_of_inputs(flow, before[tp], marks, log, mirrors.topics[tp[0]])
+            needed += lacking
+    return ends, needed

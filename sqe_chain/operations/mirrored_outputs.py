@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from sqe_chain.envelope.carrier import find_head
 from sqe_chain.errors import EnvelopeError
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.planning import published_by
 from sqe_chain.plans.published import PublishedLanes
 from sqe_chain.ports import Bounds, Log, Range, TopicPartition
 
@@ -36,10 +38,10 @@ def missing_outputs(flow: CompiledFlow, last: Plan, log: Log) -> list[MissingRec
 
     Args:
         flow: the flow, as it is declared now. Topics to which it no longer publishes are not looked at.
-        last: its last plan, which is finished.
+        last: the last plan whose outputs are all published.
         log: the other cluster, by the names that the flow has for topics.
     """
-    published = last.published or PublishedLanes(last.number + 1)
+    published = published_by(last)
     missing, written = list[MissingRecords](), {output.topic: 0 for output in flow.outputs}
     for output in flow.outputs:
         written[output.topic] = max(written[output.topic], output.partitions)
@@ -54,6 +56,25 @@ def missing_outputs(flow: CompiledFlow, last: Plan, log: Log) -> list[MissingRec
             text = "plans have not noted what was published last, so what the mirror lacks is not known"
             missing.append(MissingRecords(tp, f"{tp[0]}[{tp[1]}]", text))
     return missing
+
+
+def published_there(last: Plan, by: Plan, missing: Collection[MissingRecords]) -> PublishedLanes | None:
+    """Where the lanes of outputs end in the other cluster, once all is published there that is not lost. None: nobody has noted it.
+
+    Args:
+        last: the last plan.
+        by: the last one whose outputs were published in the cluster before. What the plan after it publishes is published there.
+        missing: what is lost.
+    """
+    lost = {records.lane for records in missing}
+    if last.published is None or by is last:
+        return last.published and last.published.without(lost)
+    before = published_by(by)
+    if last.published.since == last.number:  # it holds nothing of before
+        return last.published
+    fresh = {tp: ends for tp, ends in last.published.ends.items() if ends != before.ends.get(tp)}
+    kept = before.without(lost)
+    return replace(kept, ends={**kept.ends, **fresh})
 
 
 def _missing_at(

@@ -7,13 +7,13 @@ What is bound to lanes survives: marks, states, and what the flow publishes. Wha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 from sqe_chain.adapters.mirror import MirroredTopic, MirrorLog
 from sqe_chain.errors import ServiceStopped
-from sqe_chain.plans.plan import Plan, Section
-from sqe_chain.ports import Log
+from sqe_chain.plans.plan import Plan, PlannedRange, Section
+from sqe_chain.ports import Log, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +23,33 @@ class Mirrors(Section):
     Attributes:
         cluster: id of the cluster; empty: there was no failover.
         topics: input or output topic as the flow declares it -> the topic that holds it.
+        unfinished: partition -> where the inputs of the plan before end that was unfinished at the failover. They begin where reading
+            goes on, among replays. None: it was finished, and so in all plans but that of a failover.
     """
 
     name: ClassVar[str] = "mirrors"
     cluster: str = ""
     topics: Mapping[str, MirroredTopic] = field(default_factory=dict)
+    unfinished: Mapping[TopicPartition, int] | None = None
 
     def carried(self, last: Plan, plan: Plan) -> Mirrors:  # noqa: ARG002 - see `Section`
-        """All of it, until the next failover."""
-        return self
+        """All of it until the next failover, without what only the plan before needs."""
+        return replace(self, unfinished=None)
+
+    def ranges_of(self, plan: Plan) -> tuple[PlannedRange, ...] | None:
+        """What the plan before the failover has read, as it is read in the cluster of now; None: it needs no redo there."""
+        if self.unfinished is None:
+            return None
+        ends = self.unfinished
+        return tuple(
+            replace(planned, start=planned.stop, stop=ends.get(planned.tp, planned.stop))
+            for planned in plan.ranges
+        )
 
     def to_json(self) -> dict[str, Any] | None:
         if not self.cluster:
             return None
-        return {
+        known: dict[str, Any] = {
             "cluster": self.cluster,
             "topics": {
                 name: [
@@ -48,6 +61,9 @@ class Mirrors(Section):
                 for name, topic in self.topics.items()
             },
         }
+        if self.unfinished is not None:
+            known["unfinished"] = [[*tp, end] for tp, end in sorted(self.unfinished.items())]
+        return known
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
@@ -60,7 +76,11 @@ class Mirrors(Section):
             )
             for name, (there, topic_id, known_id, begins) in raw["topics"].items()
         }
-        return cls(str(raw["cluster"]), topics)
+        ends = raw.get("unfinished")
+        unfinished = (
+            None if ends is None else {(str(topic), int(part)): int(end) for topic, part, end in ends}
+        )
+        return cls(str(raw["cluster"]), topics, unfinished)
 
 
 def follow_mirrors(log: Log, last: Plan | None) -> Log:

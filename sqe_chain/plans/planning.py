@@ -13,6 +13,7 @@ from sqe_chain.plans.environment import Refold
 from sqe_chain.plans.first_stage import Begun
 from sqe_chain.plans.layout import Layout, Marks, layout_of
 from sqe_chain.plans.plan import Plan, PlannedRange, encoded_sections
+from sqe_chain.plans.published import PublishedLanes
 from sqe_chain.plans.revisions import Revisions
 from sqe_chain.ports import TopicInfo, TopicPartition
 from sqe_chain.task.states import Claim
@@ -105,3 +106,10 @@ def plan_after(
     number, before, placed = last.number + 1, last.plan_id, last.placed
     plan = Plan(number, "", before, claim, clock_ms, layout, ranges, known, placed=placed)
     return replace(plan, published=last.published)
+
+
+def published_by(plan: Plan) -> PublishedLanes:
+    """Where the lanes of outputs end after a plan, as far as plans have noted it."""
+    # An older version has noted nothing, nor has a flow without stages that this one was. A birth plan comes before all outputs.
+    new = plan.number == 0 and Begun.name not in plan.sections
+    return plan.published or PublishedLanes(0 if new else plan.number + 1)

@@ -97,7 +97,7 @@ def claim(
         # The largest of all that were ever stamped. A home record restored from a backup must not give out an epoch again.
         # The store would take this run and the one that had the epoch before for the same.
         epochs = [home.epoch if home else 0]
-        epochs += [header.epoch for header in _headers(env, _stored_in(env, home)).values() if header]
+        epochs += [header.epoch for header in read_headers(env, _stored_in(env, home)).values() if header]
         epochs += [*epochs_of_locations(env), *epochs_of_sinks(env)]
         epochs += [int(str(parse_metadata(commit).get("epoch", 0))) for commit in commits.values()]
         mine = Claim(max(epochs) + 1, env.new_run_id())
@@ -152,7 +152,7 @@ def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], He
     number, plan_id = (last.number - 1, last.previous_id) if last.previous_id else (last.number, last.plan_id)
     first = Header(mine.epoch, mine.run_id, number, plan_id)
     stored_in = last.layout.stored_in()
-    headers = _headers(env, stored_in)
+    headers = read_headers(env, stored_in)
 
     def write(cell: tuple[StageNode, int]) -> None:
         stage, part = cell
@@ -235,7 +235,13 @@ def check_not_superseded(env: Environment, mine: Claim | None, cause: Exception)
         ) from cause
 
 
-def _headers(env: Environment, stored_in: Mapping[str, str]) -> dict[tuple[int, int], Header | None]:
+def read_headers(env: Environment, stored_in: Mapping[str, str]) -> dict[tuple[int, int], Header | None]:
+    """The headers of all stages, as they are at this moment. Reading them disturbs nobody.
+
+    Args:
+        env: the flow and its ports.
+        stored_in: stage -> name of the flow under which its states are stored.
+    """
     by_cell: dict[tuple[int, int], Header | None] = {}
     for stage in env.flow.stages:
         store, cells = env.store(stage), env.flow.cells[stage.index]

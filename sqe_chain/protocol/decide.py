@@ -33,11 +33,10 @@ from sqe_chain.features.waiting import IdleWriters
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Environment
-from sqe_chain.plans.first_stage import Begun
 from sqe_chain.plans.layout import Marks
 from sqe_chain.plans.look import Look, Offsets
 from sqe_chain.plans.plan import NotedMarker, Plan, PlannedRange, Section
-from sqe_chain.plans.planning import plan_after
+from sqe_chain.plans.planning import plan_after, published_by
 from sqe_chain.plans.published import PublishedLanes
 from sqe_chain.plans.revisions import Revisions
 from sqe_chain.task.digest import CURRENT, ROUTED, VERSION
@@ -251,9 +250,7 @@ def _published_after(
     """Where the lanes of outputs end after a batch; None: the flow notes none."""
     if not flow.notes_lanes:
         return None
-    # An older version has noted nothing, nor has a flow without stages that this one was. A birth plan comes before all outputs.
-    new = last.number == 0 and Begun.name not in last.sections
-    known = last.published or PublishedLanes(0 if new else last.number + 1)
+    known = published_by(last)
     return known if decision.silent else known.after(report.lane_ends, last.number + 1)
 
 

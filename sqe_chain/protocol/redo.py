@@ -8,9 +8,10 @@ still certain what was counted, the lost plans are redone; otherwise the service
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from sqe_chain.envelope.marks import PartitionMarks
 from sqe_chain.errors import (
     RESTORE_OR_REBUILD,
     PlanMismatch,
@@ -23,7 +24,8 @@ from sqe_chain.plans import inputs, same_inputs
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.events import Notice, Recovered
 from sqe_chain.plans.layout import check_same_code, mark_name
-from sqe_chain.plans.plan import Plan
+from sqe_chain.plans.mirrors import Mirrors
+from sqe_chain.plans.plan import Plan, PlannedRange
 from sqe_chain.plans.results import StartResult
 from sqe_chain.ports import Header
 from sqe_chain.protocol.decide import decide_again, marks_after
@@ -56,23 +58,21 @@ class Recovery:
         beside = any(beside_outputs(env, owned.claim, last))
         if self._is_done(headers, beside=beside):
             numbers = []
-        if numbers and (not last.empty or beside):
+        plans = [last if number == last.number else owned.must_fetch(number) for number in numbers]
+        needs_inputs = any(not plan.empty for plan in plans)
+        if needs_inputs or (numbers and beside):
             check_same_code(env.flow, last.layout, last.number)
-        needs_inputs = bool(numbers) and not (last.empty and numbers == [last.number])
         verify_records(env, last, unfinished=needs_inputs)
         again = 0
-        for number in numbers:
-            plan = last if number == last.number else owned.must_fetch(number)
-            before = owned.must_fetch(number - 1)
-            again += self._redo(redo_of(plan, before, headers, level_of), headers)
+        for place, plan in enumerate(plans, 1):
+            before = owned.must_fetch(plan.number - 1)
+            redo = redo_of(plan, before, headers, level_of)
+            if place < len(plans):  # a failover after it has noted where its inputs are now
+                redo = replace(redo, there=Mirrors.of(plans[place]).ranges_of(plan))
+            again += self._redo(redo, headers)
             done = Header(owned.claim.epoch, owned.claim.run_id, plan.number, plan.plan_id)
-            headers = {cell: h if h.number >= number else done for cell, h in headers.items()}
-        if len(numbers) > 1:  # a crash leaves one unfinished plan, never two
-            env.emit(
-                Notice(
-                    f"the store had lost acknowledged writes; plans {numbers[0]} to {numbers[-1]} were redone"
-                )
-            )
+            headers = {cell: h if h.number >= plan.number else done for cell, h in headers.items()}
+        env.say(_reported(numbers, last))
         result = StartResult(len(last.ranges), last.number, tuple(numbers), again)
         env.emit(Recovered.of(result))
         report_flushed(env, last, env.flow.stages)
@@ -104,9 +104,11 @@ class Recovery:
         infos = inputs.describe(env.flow, env.log)
         report = Report()
         if not plan.empty:  # an empty one changes what the flow is, or republishes states
-            decision = decide_again(env.flow, plan, redo.before)
+            decision, before = decide_again(env.flow, plan, redo.before), redo.before
+            if redo.there is not None:
+                decision, before = replace(decision, ranges=redo.there), _without_leaders(before)
             transition = owned.transition_after(redo.before)
-            batch = Batch(transition, decision, redo.before, infos, redo.top_level)
+            batch = Batch(transition, decision, before, infos, redo.top_level)
             report = self.processor.attempt(batch, plan.exclusions)
             check_redone(redo, report)
             self._check_given(redo, headers, report)
@@ -130,10 +132,11 @@ class Recovery:
         ]
         if redo.publish:
             topics = [node.topic for node in env.flow.outputs]
-            names += map(of_topic, topics)
+            # Links name the offsets of inputs, which are others in another cluster.
+            names += map(of_topic, topics) if redo.there is None else ()
             if VERSION in sealed:  # an older version has not looked at these
                 names += [*map(of_headers, topics), of_dead_letters(env.flow.dead_letter_topic)]
-        different = differing(sealed, report.gives, names)
+        different = [*differing(sealed, report.gives, names), *_other_lanes(redo, report)]
         if not different:
             return
         text = (
@@ -144,6 +147,19 @@ class Recovery:
         if not env.settings.once.accept_changed_batch:
             raise PlanMismatch(text)
         env.emit(Notice(text))
+
+
+def _without_leaders(plan: Plan) -> Plan:
+    """The plan without leaders of its cluster, which are unknown to another one."""
+    return replace(plan, ranges=tuple(replace(planned, last_epoch=0) for planned in plan.ranges))
+
+
+def _other_lanes(redo: Redo, report: Report) -> list[str]:
+    """Output partitions in which lanes end elsewhere than was sealed, where that is all that can be compared."""
+    sealed = redo.plan.published
+    if not redo.publish or redo.there is None or sealed is None or sealed.since == redo.plan.number:
+        return []
+    return [mark_name(*tp) for tp, ends in report.lane_ends.items() if sealed.ends.get(tp) != ends]
 
 
 def _is_before(header: Header, redo: Redo) -> bool:
@@ -161,12 +177,27 @@ class Redo:
         before: the plan before it.
         publish: its outputs may be unpublished, so they are published.
         top_level: the highest level that has something to write.
+        there: its ranges in the cluster to which the flow was failed over meanwhile; None: it reads its own.
     """
 
     plan: Plan
     before: Plan
     publish: bool
     top_level: int
+    there: tuple[PlannedRange, ...] | None = None
+
+
+def _reported(numbers: list[int], last: Plan) -> list[str]:
+    """What is worth reporting of plans that were redone: a crash leaves one unfinished plan, and a failover one before its own."""
+    moved = Mirrors.of(last).unfinished is not None
+    texts = []
+    if moved and last.number - 1 in numbers:
+        texts.append(f"plan {last.number - 1} was finished with what this cluster has of its inputs")
+    if len(numbers) > 1 + moved:
+        texts.append(
+            f"the store had lost acknowledged writes; plans {numbers[0]} to {last.number} were redone"
+        )
+    return texts
 
 
 def to_redo(
@@ -317,9 +348,16 @@ def check_redone(redo: Redo, report: Report) -> None:
             "that sealed it until it has finished"
         )
     marks = marks_after(redo.before, report)
-    off = [mark_name(*tp) for tp, mark in plan.marks.items() if marks.get(tp) != mark]
+    off = [mark_name(*tp) for tp, mark in plan.marks.items() if not _ends_at(redo, mark, marks.get(tp))]
     if off:
         raise PlanMismatch(
             f"plan {plan.number}: its redo ends at other marks in {', '.join(off)}: the input or the code changed. Run the code "
             "that sealed it, or restore the input"
         )
+
+
+def _ends_at(redo: Redo, sealed: PartitionMarks, reached: PartitionMarks | None) -> bool:
+    """Whether a redo ends at the sealed marks of a partition. In another cluster records have other offsets."""
+    if redo.there is None:
+        return reached == sealed
+    return reached is not None and reached.counts_the_same(sealed)

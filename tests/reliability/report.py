@@ -32,7 +32,7 @@ ROWS: Final = {
     "soak": _Row("Soak: services at work, without faults", ("events", "minutes")),
     "failovers": _Row(
         "Failovers to a mirror of a killed broker",
-        ("failovers", "stopped for outputs", "refused, and started there"),
+        ("failovers", "stopped for outputs", "plans finished there", "refused, and started there"),
     ),
     "switches": _Row(
         "New code that follows a flow, and takes its place",

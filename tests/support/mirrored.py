@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 from google.protobuf.wrappers_pb2 import StringValue
 
@@ -22,7 +21,14 @@ from sqe_chain.ports import Log, Message
 from sqe_chain.testing import Rehearsal
 from tests.support.environments import environment_of
 from tests.support.typed_results import payloads_of
-from tests.support.word_flows import first_letter, stored_words, word, words_by_first_letter
+from tests.support.word_flows import (
+    append_word,
+    first_letter,
+    same_key,
+    stored_words,
+    word,
+    words_by_first_letter,
+)
 
 _names = itertools.count()
 PARTITIONS = 2
@@ -41,6 +47,22 @@ def published_totals(name: str = "notes", output: str = OUTPUT, *, state_partiti
     """The same flow, which publishes each word that it has counted, too."""
     flow = Flow(name, state_partitions=state_partitions)
     words_by_first_letter(flow, INPUT).to(output, key=first_letter, partitions=PARTITIONS)
+    return flow
+
+
+def chained_totals() -> Flow:
+    """A flow of two stages: the second one keeps all words, and publishes each of them."""
+    flow = Flow("chain", state_partitions=2)
+    letters = words_by_first_letter(flow, INPUT)
+    everything = letters.aggregate("all", key=same_key, state=StringValue, fold=append_word)
+    everything.to(OUTPUT, key=first_letter, partitions=PARTITIONS)
+    return flow
+
+
+def changed_totals() -> Flow:
+    """A flow that publishes all words of a key once for each batch in which there are more."""
+    flow = Flow("changes", state_partitions=2)
+    words_by_first_letter(flow, INPUT).changes().to(OUTPUT, partitions=PARTITIONS)
     return flow
 
 
@@ -150,14 +172,24 @@ class Clusters:
         to: MemoryLog | None = None,
         names: Mapping[str, str] | None = None,
         accepted: tuple[str, ...] = (),
-    ) -> tuple[Following, partial[FailedOver]]:
+    ) -> tuple[Following, Callable[[], FailedOver]]:
         """What fails over to a cluster, by default to the second one, and what runs it."""
+        found, work = self.work(to, names, accepted)
+        return found, work.run
+
+    def work(
+        self,
+        to: MemoryLog | None = None,
+        names: Mapping[str, str] | None = None,
+        accepted: tuple[str, ...] = (),
+    ) -> tuple[Following, Failover]:
+        """The same, not run yet."""
         found = self.service(to or self.second)
         found._log = lambda: found.log  # type: ignore[method-assign] # as the command opens it
         env = environment_of(found)
         if names is None:
             names = {INPUT: self.name} | ({OUTPUT: self.outputs.name} if self.outputs else {})
-        return found, partial(Failover(env, names, accepted=accepted).run)
+        return found, Failover(env, names, accepted=accepted)
 
     def fail_over(
         self,

@@ -257,17 +257,16 @@ def test_a_mirror_that_is_compacted_is_refused(clusters: Clusters) -> None:
         clusters.fail_over()
 
 
-def test_an_unfinished_plan_is_refused(clusters: Clusters) -> None:
-    clusters.feed(BETWEEN)
-    clusters.mirror.copy()
-    clusters.totals.crash(step=4, when="after")
-    clusters.totals.run_until_crash()
-    with pytest.raises(ServiceStopped, match="is unfinished"):
+def test_a_record_of_the_same_length_is_not_taken_for_the_last_one_that_was_counted() -> None:
+    """Envelopes end with their own checksum, so a checksum of the whole would be the same for all of these."""
+    clusters = Clusters()
+    clusters.feed("asp")
+    clusters.totals.run_until_caught_up()
+    clusters.feed("auk")
+    clusters.totals.run_until_caught_up()
+    clusters.mirror.copy(1)
+    with pytest.raises(GapError, match="ends there before position"):
         clusters.fail_over()
-    clusters.totals.run_until_caught_up()
-    clusters.fail_over()
-    clusters.totals.run_until_caught_up()
-    clusters.check()
 
 
 def test_records_that_were_wrapped_at_their_origin_are_refused(clusters: Clusters) -> None:
