@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import codecs
 import io
+import json
 import os
 import signal
 import sys
+from datetime import UTC, datetime
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.wings import needing
@@ -22,6 +24,7 @@ def main() -> None:
     """
     if sys.argv[1:2] == ["run"]:  # a service that is asked to stop before it has begun has ended well
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+        _report_starting(sys.argv[2:])
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_ESCAPED)
@@ -36,6 +39,26 @@ def main() -> None:
     app()
 
 
+def _report_starting(arguments: list[str]) -> None:
+    """The first line of a service's log, before anything is imported that takes time: Spark takes seconds.
+
+    It is written as `sqe_chain.runtime.lines` writes the others, which are not loaded yet.
+    """
+    if not arguments or {"-h", "--help"} & set(arguments):
+        return
+    as_json = "--log-json" in arguments or os.environ.get("SQE_CHAIN_LOG_JSON", "").lower() in _TRUE
+    now = datetime.now(UTC)
+    if as_json:
+        moment = now.isoformat().replace("+00:00", "Z")
+        text = json.dumps({"timestamp": moment, "event": "starting", "severity": "info", "pid": os.getpid()})
+    else:
+        text = f"{now.astimezone():%Y-%m-%d %H:%M:%S}  starting   pid={os.getpid()}"
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+_TRUE = ("1", "true", "t", "yes", "y", "on")
+"""What variables of options may hold, as click reads them."""
 _ESCAPED = "sqe-chain.escaped"
 
 
