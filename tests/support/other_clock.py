@@ -1,7 +1,6 @@
 """A wall clock that jumps while a process is at work, for all its Python code; monotonic clocks stay.
 
-The driver of Kafka keeps the wall clock of the system, by which it waits. libfaketime would change that one, but then such a wait
-does not end, and `time.sleep` fails.
+The driver of Kafka keeps the wall clock of the system. It waits by that one, and under libfaketime its waits do not end.
 """
 
 from __future__ import annotations
