@@ -21,13 +21,13 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from google.protobuf.wrappers_pb2 import StringValue
 
@@ -57,6 +57,12 @@ LETTERS: Final = "abcdefgh"
 PATIENCE_S: Final = 240.0
 _NAMED: Final = re.compile(r"[Ll]ane ([0-9a-f]{16}): (\w+)\[")
 _MOST_TRIES: Final = 8
+ENGINES: Final[Sequence[Mapping[str, Any]]] = (
+    {"engine": "inprocess"},
+    {"engine": "inprocess", "workers": 2},
+    {"engine": "spark"},
+)
+"""What goes on in the other cluster; an unfinished batch is finished by it, too."""
 
 
 def records_of(log: Log, topic: str) -> list[Message]:
@@ -240,12 +246,15 @@ class Deployed:
                     return accepted
         raise AssertionError(f"lanes are missing again and again: {accepted}")
 
-    def run_until_counted(self, broker: KafkaServer) -> None:
-        """Run the flow in a cluster until it has counted all that was published in the first one."""
+    def run_until_counted(self, broker: KafkaServer, engine: Mapping[str, Any] = ENGINES[0]) -> None:
+        """Run the flow in a cluster until it has counted all that was published in the first one.
+
+        Args:
+            broker: of the cluster.
+            engine: of `ENGINES`.
+        """
         expected = self.fed()
-        with sqe_chain.running(
-            self.declare(), kafka=broker.bootstrap, store=self.store, engine="inprocess"
-        ) as service:
+        with sqe_chain.running(self.declare(), kafka=broker.bootstrap, store=self.store, **engine) as service:
             wait_until(lambda: not service.alive or self.counted() == expected, PATIENCE_S)
         assert self.counted() == expected
 
@@ -278,7 +287,8 @@ class Failovers:
         reader = self._reader(deployed.second, f"first.{output}")
         deployed.first.start()
         self.mirror.restart()
-        deployed.run_until_counted(deployed.second)
+        engine = ENGINES[number % len(ENGINES)]
+        deployed.run_until_counted(deployed.second, engine)
         held, read_there = set(reader), self._reader(deployed.second, f"first.{output}")
         lost = set(self._reader(deployed.first, output)) - held
         self.found.update(
@@ -287,7 +297,7 @@ class Failovers:
         named = sum(topic == output for topic in lanes.values())
         self.found["plans finished there"] += finished_there
         self.found.update({"stopped for inputs": len(lanes) > named, "stopped for outputs": named > 0})
-        where = f"failover {number}: a reader there"
+        where = f"failover {number}, {engine}: a reader there"
         if len(set(read_there)) < len(read_there):
             yield f"{where} counts {len(read_there) - len(set(read_there))} words twice"
         if by_number(read_there) != read_there:
@@ -303,8 +313,9 @@ class Failovers:
         """Kill the broker until it does not die in the middle of a batch whose inputs only it has."""
         deployed = self.deployed
         for tried in range(_MOST_TRIES):
-            if number % 3:
-                deployed.kill_first_once_sealed(mirrored=number % 3 == 1 or tried > 0)
+            kind = number // len(ENGINES) % 3
+            if kind:
+                deployed.kill_first_once_sealed(mirrored=kind == 1 or tried > 0)
             else:
                 deployed.kill_first_under_load()
             self.mirror.kill()  # so that what the mirror has stays as it is
