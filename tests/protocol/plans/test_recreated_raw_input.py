@@ -138,7 +138,7 @@ def test_a_republisher_reports_where_it_begins_when_its_commits_are_gone() -> No
     rehearsal.restart()
     (text,) = notices(rehearsal)
     assert "has no commit for [0] from 0" in text
-    assert rehearsal.events("recovered") == [{"partitions": 1}]
+    assert rehearsal.events("recovered") == [{"partitions": 1, "inputs": 0}]
 
 
 def test_services_with_and_without_stages_recover_in_the_same_words() -> None:
