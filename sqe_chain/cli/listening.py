@@ -10,9 +10,10 @@ from typing import Protocol, TypeVar
 from sqe_chain.cli.console import ERR
 from sqe_chain.cli.options import OperationOptions, ReaderOptions, ServerOptions
 from sqe_chain.flow.compiled import CompiledFlow
+from sqe_chain.operations.attempts import shadow_figures
 from sqe_chain.plans.events import Event, Notice, Observer
 from sqe_chain.plans.settings import Settings
-from sqe_chain.runtime.connecting import Deployment, EngineChoice
+from sqe_chain.runtime.connecting import Deployment, EngineChoice, open_stores
 from sqe_chain.runtime.launching import Prepared, prepare
 from sqe_chain.runtime.lines import Lines
 from sqe_chain.runtime.statistics import Statistics
@@ -48,24 +49,33 @@ def show_events(
 
 @contextmanager
 def serve_metrics(
-    flow: CompiledFlow, clock: ServiceClock, port: int | None, host: str
+    flow: CompiledFlow, clock: ServiceClock, urls: Mapping[str, str], port: int | None, host: str
 ) -> Iterator[list[Observer]]:
     """What counts the events of a service for Prometheus, which may ask for them as long as the context lasts.
 
+    Args:
+        flow: the flow.
+        clock: of its service.
+        urls: store name -> address; what the flow's shadow is at is read from "", which keeps plans.
+        port: where it listens; None: it does not.
+        host: the address of this machine there.
+
     Raises:
-        ConfigurationError: the port is taken, or this machine does not have the address.
+        ConfigurationError: the port is taken, or this machine does not have the address; or a store is missing, or wrong.
     """
     if not port:
         yield []
         return
     from prometheus_client import CollectorRegistry  # noqa: PLC0415 - it takes long, and few ask for it
 
-    from sqe_chain.runtime.metrics import Metrics  # noqa: PLC0415 - the same
+    from sqe_chain.runtime.metrics import Metrics, ShadowReader  # noqa: PLC0415 - the same
     from sqe_chain.runtime.serving import Health, serve  # noqa: PLC0415 - the same
 
     registry, health = CollectorRegistry(), Health(clock.quiet_ms)
-    with serve(port, registry, health, host):
-        yield [Metrics(flow.name, registry).statistics, health]
+    with open_stores(flow, urls) as stores, serve(port, registry, health, host):
+        plans = stores.get("")
+        reader = ShadowReader(lambda: {} if plans is None else shadow_figures(plans, flow.name))
+        yield [Metrics(flow.name, registry, shadow=reader.figures).statistics, health]
 
 
 def prepare_command(

@@ -95,7 +95,9 @@ def run(target: FlowArgument, *, service: _ServiceOptions) -> None:
     before = signal.signal(signal.SIGTERM, lambda *_: clock.stop.request("SIGTERM"))
     try:
         with (
-            serve_metrics(named, clock, service.metrics_port, service.metrics_host) as counted,
+            serve_metrics(
+                named, clock, service.urls(), service.metrics_port, service.metrics_host
+            ) as counted,
             shown_on_page(named, service) as newest,
         ):
             observers = [

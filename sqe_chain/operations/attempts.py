@@ -20,6 +20,7 @@ from itertools import count, product
 
 from sqe_chain.errors import StoreInconsistent, Superseded
 from sqe_chain.features.rebuilding import Rebuilding
+from sqe_chain.features.shadowing import Compared
 from sqe_chain.flow.compiled import CompiledFlow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.operations.cells import Cell, delete_rows
@@ -27,7 +28,7 @@ from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.layout import Layout
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.retrying import RetryingStore
-from sqe_chain.plans.stored_plans import StoredPlans, read_plan
+from sqe_chain.plans.stored_plans import StoredPlans, read_last_plan, read_plan
 from sqe_chain.ports import Header, Home, StateStore, Views
 from sqe_chain.protocol.claim import check_claim
 from sqe_chain.task.states import Claim, no_views
@@ -288,6 +289,27 @@ def find_shadow(store: StoredPlans, flow: str, live: Plan) -> Attempt | None:
         if attempt is not None and attempt.open and name not in current:
             return attempt
     return None
+
+
+def shadow_figures(store: StoredPlans, flow: str) -> dict[str, int]:
+    """How far a flow's shadow is, and what it has compared of outputs: figure -> value, by the last plans of both. States are not read.
+
+    Args:
+        store: the metadata store.
+        flow: the flow's name.
+
+    Returns:
+        Nothing if there is no shadow; `plans_left` is missing until it has begun to compare.
+    """
+    # Most flows never had one: then this is one small read.
+    live = read_last_plan(store, flow) if next(shadow_names(store, flow), None) is not None else None
+    shadow = find_shadow(store, flow, live) if live is not None else None
+    if live is None or shadow is None:
+        return {}
+    compared = Compared.of(shadow.plan)
+    left = {"plans_left": compared.plans_left(live.number)} if compared.since >= 0 else {}
+    counts = {name: getattr(compared, name) for name in ("equal", "different", "missing", "added", "gaps")}
+    return {"records_behind": shadow.records_behind(live), **left, **counts}
 
 
 def shadow_names(store: StoredPlans, flow: str) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
@@ -42,16 +43,67 @@ _GAUGES: Final = {
     "last_persist_timestamp_seconds": ("persisted_s", "When states were last written"),
 }
 """The same of gauges; a figure that is None is absent."""
+_SHADOW_OUTPUTS: Final = ("equal", "different", "missing", "added")
+_SHADOW_EVERY_S: Final = 5.0
+_SHADOW_WAIT_S: Final = 1.0
+"""How long a scrape waits for the store."""
+
+
+class ShadowReader:
+    """Asks for the figures of a shadow in a thread of its own. A store that does not answer delays a scrape by a second, and no batch.
+
+    Args:
+        read: returns figure -> value; nothing without a shadow. It may raise anything: then nothing is known.
+        every_s: how old an answer may be, in seconds.
+    """
+
+    def __init__(self, read: Callable[[], Mapping[str, int]], every_s: float = _SHADOW_EVERY_S) -> None:
+        self._read, self._every_s = read, every_s
+        self._lock = threading.Lock()  # two programs may scrape at once
+        self._thread: threading.Thread | None = None
+        self._since_s = 0.0
+        self._figures: Mapping[str, int] = {}
+
+    def figures(self) -> Mapping[str, int]:
+        """The store's answer, which may be a few seconds old; empty while it does not answer."""
+        with self._lock:
+            if self._thread is None or self._is_old(self._thread):
+                self._since_s = time.monotonic()
+                self._thread = threading.Thread(target=self._ask, name="sqe-chain-shadow", daemon=True)
+                self._thread.start()
+            thread = self._thread
+        thread.join(_SHADOW_WAIT_S)
+        return {} if thread.is_alive() else self._figures
+
+    def _is_old(self, thread: threading.Thread) -> bool:
+        return not thread.is_alive() and time.monotonic() - self._since_s >= self._every_s
+
+    def _ask(self) -> None:
+        try:
+            self._figures = self._read()
+        except Exception:  # noqa: BLE001 - whatever a store raises; the service gets the same, and reports it
+            self._figures = {}
 
 
 class Metrics(Collector):
-    """Shows statistics to Prometheus."""
+    """Shows statistics to Prometheus.
+
+    Args:
+        flow: the flow's name.
+        registry: is asked for them.
+        now_s: returns seconds since 1970.
+        shadow: returns the figures of the flow's shadow; see `ShadowReader`.
+    """
 
     def __init__(
-        self, flow: str, registry: CollectorRegistry, now_s: Callable[[], float] = time.time
+        self,
+        flow: str,
+        registry: CollectorRegistry,
+        now_s: Callable[[], float] = time.time,
+        shadow: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self.statistics = Statistics(now_s)
-        self._flow = flow
+        self._flow, self._shadow = flow, shadow
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
@@ -94,6 +146,24 @@ class Metrics(Collector):
             {} if watermark_ms is None else {_topic_partition(figures.holder): watermark_ms / 1_000},
             *("topic", "partition"),
         )
+        # A standby has no plan: the run that it waits for shows the shadow.
+        yield from self._of_shadow({} if figures.plan is None else self._shadow())
+
+    def _of_shadow(self, known: Mapping[str, int]) -> Iterator[Metric]:
+        for name, text in (
+            ("records_behind", "Offsets that the flow has counted, and its shadow has not"),
+            ("plans_left", "Plans of the flow whose outputs its shadow is still to compare"),
+        ):
+            values: Mapping[tuple[str, ...], float] = {(): known[name]} if name in known else {}
+            yield self._figures(GaugeMetricFamily, f"shadow_{name}", text, values)
+        results: Mapping[tuple[str, ...], float] = {
+            (result,): known[result] for result in _SHADOW_OUTPUTS if result in known
+        }
+        text = "Outputs of the flow that its shadow has compared with its own"
+        yield self._figures(CounterMetricFamily, "shadow_outputs", text, results, "result")
+        gaps: Mapping[tuple[str, ...], float] = {(): known["gaps"]} if "gaps" in known else {}
+        text = "Times that the shadow could not compare some outputs"
+        yield self._figures(CounterMetricFamily, "shadow_gaps", text, gaps)
 
     def _figures(
         self,
