@@ -436,7 +436,7 @@ def test_two_services_once_then_state_and_peek(deployment: Deployment) -> None:
     counts = deployment.once("counts")
     assert deployment.counted() == {"a": 2, "bb": 1, "ccc": 1}
     assert [name for name in counts.names() if name != "notice"] == [
-        *("claimed", "recovered", "sealed", "published", "persisted", "committed", "stopped")
+        *("starting", "claimed", "recovered", "sealed", "published", "persisted", "committed", "stopped")
     ]
     peeked = deployment.show("peek", f"{deployment.name}.totals", "--kafka", deployment.kafka, "--json")
     chains = [
@@ -657,7 +657,9 @@ def test_errors_have_one_line_and_a_status(
     where = ("--kafka", deployment.kafka, "--engine", "inprocess", "--once")
     missing_topic = deployment.show("run", "words_flows:copies", *where)
     assert missing_topic.returncode == 2
-    assert re.fullmatch(r"error: .*input topic .* not found at the broker; .*\n", missing_topic.stderr)
+    assert re.fullmatch(
+        r".*  starting   pid=\d+\nerror: .*input topic .* not found at the broker; .*\n", missing_topic.stderr
+    )
     deployment.create_topics()
     deployment.once("counts")
     other_store = deployment.show(
