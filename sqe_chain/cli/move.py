@@ -54,7 +54,7 @@ def export_states(
         _alive(prepared) as claimed,
         closing(export_lines(prepared.env, claimed)) as lines,  # releases the claim before stores are closed
     ):
-        for line in _unless_stopped(prepared, with_counter(lines, "states written")):
+        for line in unless_stopped(prepared, with_counter(lines, "states written")):
             out.write(line + "\n")
 
 
@@ -77,7 +77,7 @@ def import_states(
         prepare_command(flow, settings, servers) as prepared,
         _alive(prepared) as claimed,
     ):
-        given = _unless_stopped(prepared, with_counter(lines, "states read"))
+        given = unless_stopped(prepared, with_counter(lines, "states read"))
         plan = import_lines(prepared.env, given, claimed)
     ERR.print(f"flow {flow.name!r} is at plan {plan.number} in the new store")
 
@@ -90,7 +90,8 @@ def _alive(prepared: Prepared) -> Iterator[Callable[[Claim], None]]:
         yield claims.append
 
 
-def _unless_stopped(prepared: Prepared, lines: Iterable[str]) -> Iterator[str]:
+def unless_stopped(prepared: Prepared, lines: Iterable[str]) -> Iterator[str]:
+    """The lines of an export. Raises ServiceStopped: asked to stop before the last one."""
     for line in lines:
         if prepared.asked_to_stop():
             raise ServiceStopped(

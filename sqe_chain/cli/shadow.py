@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from json import dumps
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +14,7 @@ import typer
 from sqe_chain.cli.console import ERR, OUT, print_json, print_table
 from sqe_chain.cli.listening import prepare_command, work_with_heartbeat
 from sqe_chain.cli.loading import load_flow
+from sqe_chain.cli.move import export_in, unless_stopped
 from sqe_chain.cli.option_table import Option
 from sqe_chain.cli.options import (
     EngineOptions,
@@ -41,16 +44,32 @@ app = typer.Typer(
 
 @app.command("start")
 @command
-def start(target: FlowArgument, *, operation: OperationOptions, engine: EngineOptions) -> None:
+def start(
+    target: FlowArgument,
+    *,
+    from_export: Annotated[
+        Path | None,
+        Option(
+            "Begin with the states of a file that `sqe-chain export` has written, and fold what came since.",
+            "FILE",
+        ),
+    ] = None,
+    operation: OperationOptions,
+    engine: EngineOptions,
+) -> None:
     """Run new code beside a flow, until stopped: it folds the same inputs into states of its own, and publishes nothing.
 
-    Give the new code under the flow's name. It begins where the flow once began, then stays right behind the flow. Stop it whenever you
-    like: started again, it goes on. The flow's service is not disturbed.
+    Give the new code under the flow's name. It begins where the flow once began, or at an export, then stays right behind the flow. Stop it
+    whenever you like: started again, it goes on. The flow's service is not disturbed.
     """
     flow = load_flow(target)
     check_may_have_shadow(flow)
-    with prepare_command(flow, settings_in(operation), operation, engine.choice()) as prepared:
-        shadow = Shadow(prepared.env, prepared.engine, stopped=prepared.asked_to_stop)
+    with (
+        nullcontext() if from_export is None else export_in(from_export) as lines,
+        prepare_command(flow, settings_in(operation), operation, engine.choice()) as prepared,
+    ):
+        export = None if lines is None else unless_stopped(prepared, lines)
+        shadow = Shadow(prepared.env, prepared.engine, stopped=prepared.asked_to_stop, export=export)
         name = work_with_heartbeat(prepared, shadow)
         behind = records_behind(prepared.env)
     ERR.print(
@@ -97,7 +116,7 @@ def _why(behind: int) -> str:
 def _plain(outputs: ComparedOutputs) -> dict[str, object]:
     plain, counts = asdict(outputs), outputs.counts
     del plain["counts"]
-    names = ("since", "until", "equal", "different", "missing", "added", "examples", "gaps")
+    names = ("since", "until", "equal", "different", "missing", "added", "examples", "gaps", "copied")
     return {name: getattr(counts, name) for name in names} | plain
 
 

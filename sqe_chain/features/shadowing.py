@@ -29,6 +29,8 @@ class Compared(Section):
         added: records that the new code would publish, and the flow has not.
         examples: the first places where something differs.
         gaps: how often the comparison began again later, and missed the outputs in between.
+        copied: id of the plan of the export whose states the shadow began with; empty: it began where the flow once began.
+        filling: these states are being copied, or that was interrupted. Such a shadow is not open, and no run goes on with it.
     """
 
     name: ClassVar[str] = "compared"
@@ -42,6 +44,8 @@ class Compared(Section):
     added: int = 0
     examples: tuple[str, ...] = ()
     gaps: int = 0
+    copied: str = ""
+    filling: bool = False
 
     @property
     def same(self) -> bool:

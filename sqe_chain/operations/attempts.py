@@ -28,6 +28,7 @@ from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.layout import Layout
 from sqe_chain.plans.plan import Plan
 from sqe_chain.plans.retrying import RetryingStore
+from sqe_chain.plans.revisions import Revisions
 from sqe_chain.plans.stored_plans import StoredPlans, read_last_plan, read_plan
 from sqe_chain.ports import Header, Home, StateStore, Views
 from sqe_chain.protocol.claim import check_claim
@@ -52,6 +53,11 @@ class Attempt:
     def open(self) -> bool:
         """Whether it is at work, or was interrupted and can be resumed."""
         return Rebuilding.of(self.plan).attempt >= 0
+
+    @property
+    def filling(self) -> bool:
+        """Whether states are being copied into it, or that was interrupted: see `Compared`."""
+        return Compared.of(self.plan).filling
 
     def records_behind(self, live: Plan) -> int:
         """How many offsets of the inputs the flow has counted at its plan, and this one has not."""
@@ -125,7 +131,7 @@ class Attempts:
             attempt: as it was read.
             but: names of flows under which nothing is deleted.
         """
-        if attempt.open:
+        if attempt.open or attempt.filling:
             attempt = self.close_attempt(attempt)
         home, plan = attempt.home, attempt.plan
         # The flow itself may have written there later, with epochs of its own.
@@ -225,7 +231,8 @@ class Attempts:
             ranges=ranges,
             exclusions=(),
         )
-        plan = plan.with_sections(replace(Rebuilding.of(last), attempt=-1)).with_id()
+        compared = replace(Compared.of(last), filling=False)
+        plan = plan.with_sections(replace(Rebuilding.of(last), attempt=-1), compared).with_id()
         after = Home(home.epoch + 1, run_id, "", plan.number, plan.plan_id)
         self._set_home(attempt.name, home, after, plan.stored(), plan.number)
         return Attempt(attempt.name, after, plan)
@@ -310,6 +317,39 @@ def shadow_figures(store: StoredPlans, flow: str) -> dict[str, int]:
     left = {"plans_left": compared.plans_left(live.number)} if compared.since >= 0 else {}
     counts = {name: getattr(compared, name) for name in ("equal", "different", "missing", "added", "gaps")}
     return {"records_behind": shadow.records_behind(live), **left, **counts}
+
+
+def end_attempt(env: Environment, attempt: Attempt) -> None:
+    """Close an attempt and delete its states, without a claim of the flow.
+
+    May be killed and repeated. Where it was killed after the first step, the next rebuild or switch deletes what is left.
+
+    Raises:
+        Superseded: another run works on it since it was read.
+    """
+    own = Claim(attempt.home.epoch + 1, env.new_run_id())
+    attempts = Attempts(replace(env, flow=env.flow.renamed(attempt.name)), own)
+    attempts.delete(attempts.close_attempt(attempt, own.run_id))
+
+
+def begun_at(last: Plan, live: Plan, number: int) -> Plan:
+    """The empty plan with which an attempt begins at states that are there, without an id.
+
+    Args:
+        last: the plan that the states are at.
+        live: the flow's last plan.
+        number: of the empty plan: beyond all that the flow makes meanwhile.
+    """
+    plan = replace(
+        last,
+        number=number,
+        ranges=tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges),
+        exclusions=(),
+        wakes=False,
+        layout=replace(last.layout, outputs={**live.layout.outputs, **last.layout.outputs}),
+        published=None,  # the flow has published more since
+    )
+    return plan.with_sections(Rebuilding(attempt=number), replace(Revisions.of(last), newer={}))
 
 
 def shadow_names(store: StoredPlans, flow: str) -> Iterator[str]:

@@ -17,10 +17,9 @@ from typing import Final
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Superseded
 from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.operations.attempts import Attempt, Attempts, cells_of, find_attempt, kept_name
+from sqe_chain.operations.attempts import Attempt, Attempts, begun_at, cells_of, find_attempt, kept_name
 from sqe_chain.plans.environment import Environment
 from sqe_chain.plans.plan import Plan
-from sqe_chain.plans.revisions import Revisions
 from sqe_chain.ports import Header, Home
 from sqe_chain.protocol.claim import check_claim
 from sqe_chain.task.states import Claim
@@ -151,18 +150,8 @@ def _open(env: Environment, kept: Attempt, live: Plan, position: str) -> Attempt
         live: the flow's last plan.
         position: id of the plan at which the states are.
     """
-    last, number = kept.plan, live.number + 1 + AHEAD
-    plan = replace(
-        last,
-        number=number,
-        previous_id=position,
-        ranges=tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges),
-        exclusions=(),
-        wakes=False,
-        layout=replace(last.layout, outputs={**live.layout.outputs, **last.layout.outputs}),
-    )
-    own = replace(Revisions.of(last), newer={})
-    plan = plan.with_sections(Rebuilding(attempt=number), own).with_id()
+    number = live.number + 1 + AHEAD
+    plan = replace(begun_at(kept.plan, live, number), previous_id=position).with_id()
     home = Home(kept.home.epoch + 1, "", "", number, plan.plan_id)
     _set_home(env, kept.name, kept.home, home, plan)
     return Attempt(kept.name, home, plan)

@@ -145,13 +145,7 @@ def import_states(env: Environment, lines: Iterable[str], claimed: Claimed = lam
                 f"flow {env.flow.name!r}: the store has it already, at plan {home.number}. Expected an empty store. Import into another "
                 "one, or run sqe-chain flows forget first"
             )
-        after = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)
-        for stage in env.flow.stages:
-            for cell in env.flow.cells[stage.index] if stage.name in plan.layout.stages else ():
-                _clear_cell(env, mine, plan, stage, cell, after)
-        stages = {stage.name: stage for stage in env.flow.stages}
-        for (name, cell), rows in groupby(exported, key=itemgetter(0, 1)):
-            _fill_cell(env, plan, stages[name], cell, rows, after)
+        fill_states(env, mine, plan, exported)
         wanted = replace(home, number=plan.number, plan_id=plan.plan_id)
         if env.home.set_home(env.flow.name, home, wanted, plan.stored()) != wanted:
             raise Superseded(
@@ -172,6 +166,29 @@ def read_export(flow: CompiledFlow, lines: Iterable[str]) -> tuple[Plan, Iterato
     """
     rest = _verify_lines(lines)
     return _plan_of(flow, next(rest, "")), _rows_of(flow, rest)
+
+
+def fill_states(env: Environment, mine: Claim, plan: Plan, exported: Iterable[ExportedRow]) -> None:
+    """Put all states of a plan, and nothing else, where its layout has them.
+
+    Args:
+        env: the flow, which is claimed.
+        mine: the claim.
+        plan: the headers are at it then. Nobody may see it before this is done.
+        exported: the states.
+
+    Raises:
+        ConfigurationError: see `read_export`.
+        Superseded: another run works there.
+    """
+    after = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)
+    # All headers before the first row: who deletes this meanwhile leaves no cell to which a row could still come.
+    for stage in env.flow.stages:
+        for cell in env.flow.cells[stage.index] if stage.name in plan.layout.stages else ():
+            _clear_cell(env, mine, plan, stage, cell, after)
+    stages = {stage.name: stage for stage in env.flow.stages}
+    for (name, cell), rows in groupby(exported, key=itemgetter(0, 1)):
+        _fill_cell(env, plan, stages[name], cell, rows, after)
 
 
 def _rows_of(flow: CompiledFlow, lines: Iterable[str]) -> Iterator[ExportedRow]:
@@ -219,7 +236,7 @@ def _fill_cell(
 def _check_written(cell: Cell, expected: Header, stored: Header | None) -> None:
     if stored != expected:
         raise Superseded(
-            f"{'/'.join(map(str, cell))}: another run writes there: {stored}. Stop it, then import again"
+            f"{'/'.join(map(str, cell))}: another run writes there: {stored}. Stop it, then repeat this"
         )
 
 

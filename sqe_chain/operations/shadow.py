@@ -11,7 +11,7 @@ It is closed before the cut-over: a process that still follows would else write 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from sqe_chain.engines.module_sources import digests_of_modules
@@ -22,11 +22,13 @@ from sqe_chain.features.rebuilding import Rebuilding
 from sqe_chain.features.shadowing import Compared
 from sqe_chain.features.sinks import check_no_sinks
 from sqe_chain.flow.compiled import CompiledFlow
-from sqe_chain.operations.attempts import Attempt, Attempts, find_shadow, is_free, shadow_names
+from sqe_chain.operations.attempts import Attempt, end_attempt, find_shadow, is_free, shadow_names
 from sqe_chain.operations.comparing import ComparedStage, Generations
 from sqe_chain.operations.comparing_outputs import gone_outputs, incomparable
+from sqe_chain.operations.copied_states import begin_at_export, check_can_begin_at, end_interrupted
 from sqe_chain.operations.following import Follower, changed_code
 from sqe_chain.operations.going_back import AHEAD, end_way_back
+from sqe_chain.operations.moving import read_export
 from sqe_chain.operations.progress import find_progress
 from sqe_chain.plans import inputs
 from sqe_chain.plans.environment import Engine, Environment, Refold
@@ -35,7 +37,6 @@ from sqe_chain.plans.plan import Plan, encoded_sections
 from sqe_chain.plans.revisions import Revisions
 from sqe_chain.plans.stored_plans import plan_of_a_run
 from sqe_chain.protocol.with_plans import StagedService
-from sqe_chain.task.states import Claim
 
 LOOK_MS = 500
 
@@ -48,11 +49,14 @@ class Shadow:
         env: the flow as the new code declares it, and its ports; its engine is not used.
         engine: makes an engine for the shadow.
         stopped: whether to end.
+        export: lines of an export of the flow, with whose states a shadow begins; None: it begins where the flow once began. One that is
+            there is gone on with, if it has begun so.
     """
 
     env: Environment
     engine: Callable[[CompiledFlow], Engine]
     stopped: Callable[[], bool] = lambda: False
+    export: Iterable[str] | None = None
     _service: StagedService | None = None
     _follower: Follower | None = None
 
@@ -64,11 +68,12 @@ class Shadow:
     def run(self) -> str:
         """Follow the flow until asked to stop; gives the shadow's name.
 
-        A shadow that is there is gone on with, if it was declared as it is now. It begins where the flow once began.
+        A shadow that is there is gone on with, if it was declared as it is now.
 
         Raises:
-            ConfigurationError: the flow has never run, or has something that a shadow cannot have.
-            LostOffsets: an input no longer holds what the flow once began with.
+            ConfigurationError: the flow has never run, or has something that a shadow cannot have. Or the export is not whole, or the new
+                code cannot go on from it.
+            LostOffsets: an input no longer holds what the flow once began with, or what comes after the export.
             ServiceStopped: the flow was switched to the shadow, or forgotten; or an input is not what it was.
             Superseded: another process follows for this shadow now.
         """
@@ -95,7 +100,7 @@ class Shadow:
         check_may_have_shadow(env.flow)
         live = plan_of_a_run(env.home, env.flow.name)
         check_may_follow(env.flow, live)
-        shadow = find_shadow(env.home, env.flow.name, live)
+        shadow = self._find_or_copy(live)
         name, spec = self._begin(live) if shadow is None else (shadow.name, _spec_to_go_on(shadow, live))
         second = second_environment(env, self.engine, name, spec)
         self._service = service = StagedService(second)
@@ -124,6 +129,32 @@ class Shadow:
     def beat(self) -> bool:
         """Move the heartbeat of the shadow's own claim on; the flow has one of its own."""
         return self._service is None or self._service.beat()
+
+    def _find_or_copy(self, live: Plan) -> Attempt | None:
+        """The shadow that is there, or one that begins at the export; None: neither."""
+        env = self.env
+        states = None if self.export is None else read_export(env.flow, self.export)
+        shadow = find_shadow(env.home, env.flow.name, live)
+        if shadow is None:
+            end_interrupted(env)
+            if states is None:
+                return None
+            check_may_follow(env.flow, states[0])
+            check_can_begin_at(env, states[0], live)
+            known = Compared(code=digests_of_modules())
+            begun = begin_at_export(env, self._free_name(), live.number + 1 + AHEAD, states, live, known)
+            shadow = must_find(env, live)
+            if shadow.name != begun.name:
+                end_attempt(env, begun)
+                raise Superseded(
+                    f"{shadow.name}: another process has begun it meanwhile. This one changes nothing more"
+                )
+        if states is not None and Compared.of(shadow.plan).copied != states[0].plan_id:
+            raise ConfigurationError(
+                f"{shadow.name} is there, and has not begun at this export. Expected no shadow, or one that has. Go on with it without "
+                "--from-export, or end it with sqe-chain shadow end"
+            )
+        return shadow
 
     def _begin(self, live: Plan) -> tuple[str, Refold]:
         env = self.env
@@ -194,7 +225,8 @@ class ComparedOutputs:
     def texts(self) -> list[str]:
         """The same, for people."""
         left = f"; those of {self.left} plans are still to be compared" if self.left else ""
-        return [f"{self.counts.text()}{left}", *self.gone, *self.others]
+        copied = ["the first states were copied from an export: what was folded before it is equal by itself"]
+        return [f"{self.counts.text()}{left}", *self.gone, *self.others, *copied[: bool(self.counts.copied)]]
 
 
 def compare_outputs(env: Environment) -> ComparedOutputs:
@@ -208,7 +240,8 @@ def compare_outputs(env: Environment) -> ComparedOutputs:
 def end_shadow(env: Environment) -> str:
     """End a flow's shadow and delete its states; gives its name. A process that follows for it changes nothing from then on.
 
-    Where there is none, the states of before the last switch are deleted, and with them the way back.
+    Where there is none, states that were not copied to their end are deleted. Where there are none of these, it is the states of before the
+    last switch, and with them the way back.
 
     May be killed and repeated. Where it was killed after the first step, the next rebuild or switch deletes what is left.
 
@@ -217,12 +250,11 @@ def end_shadow(env: Environment) -> str:
         Superseded: a process has begun to follow, to switch, or to go back, just now.
     """
     live = plan_of_a_run(env.home, env.flow.name)
-    if find_shadow(env.home, env.flow.name, live) is None and (name := end_way_back(env, live)) is not None:
+    shadow = find_shadow(env.home, env.flow.name, live)
+    if shadow is None and (name := end_interrupted(env) or end_way_back(env, live)):
         return name
     shadow = must_find(env, live)
-    own = Claim(shadow.home.epoch + 1, env.new_run_id())
-    attempts = Attempts(replace(env, flow=env.flow.renamed(shadow.name)), own)
-    attempts.delete(attempts.close_attempt(shadow, own.run_id))
+    end_attempt(env, shadow)
     return shadow.name
 
 

@@ -344,14 +344,15 @@ class Rehearsal(Arming, Results):
         env = self._environment(None)
         Rebuild(env, partial(self._engine, env.ports), to, republish, resume).run()
 
-    def shadow(self, flow: Flow | CompiledFlow) -> Shadow:
+    def shadow(self, flow: Flow | CompiledFlow, export: Sequence[str] | None = None) -> Shadow:
         """A run of new code beside the flow: call its `start`, then its `batch` until that is False. It leaves the present run alone.
 
         Args:
             flow: the new code, under the flow's name.
+            export: what `exported` gave, to begin there; by default it begins where the flow once began.
         """
         env = self._with_code(flow)
-        return Shadow(env, partial(self._engine, env.ports))
+        return Shadow(env, partial(self._engine, env.ports), export=export)
 
     def compared(self, flow: Flow | CompiledFlow) -> list[ComparedStage]:
         """Compare the flow's states with those of its shadow, as the new code declares them."""

@@ -195,6 +195,39 @@ def follow_the_flow(point: Point, _: Path, then: str) -> None:
     other.check()
 
 
+@PAUSED.enter("shadow at an export", 60, by=["export", "start", "end", "rebuild", "service"])
+def begin_at_an_export(point: Point, _: Path, by: str) -> None:
+    """Meanwhile it is begun again, there or at the beginning; or ended; or the flow is rebuilt, or goes on."""
+    pipeline, flow = shadows.running(), shadows.flow_of()
+    lines = shadows.exported(pipeline)
+    other = pipeline.same(flow)
+
+    def meanwhile() -> None:
+        with suppress(Superseded, ConfigurationError, ServiceStopped):
+            if by == "service":
+                other.feed(AFTER[:1])
+            elif by == "rebuild":
+                rebuild_after_a_crash(other.found, resume=False)
+            elif by == "end":
+                other.found.end_shadow(flow)
+            else:
+                shadows.follow(other, flow, lines if by == "export" else None)
+
+    ends = (Superseded, ConfigurationError, ServiceStopped)
+    with point.paused(pipeline.found, meanwhile, ends):
+        shadows.follow(pipeline, flow, lines)
+    pipeline.words = list(other.words)
+    assert len({name for name, _ in pipeline.stored_stages()}) <= 2, (
+        "no start leaves states that nobody knows"
+    )
+    shadows.follow(pipeline, flow)
+    assert all(result.same for result in pipeline.found.compared(flow))
+    pipeline.found.switch(flow)
+    pipeline = pipeline.same(flow)
+    pipeline.feed(AFTER[1:])
+    pipeline.check()
+
+
 @PAUSED.enter("an import that is overtaken", 40)
 def import_states(point: Point, _: Path) -> None:
     """It hung, was started again, and wakes when the other one has long filled the stores."""

@@ -140,6 +140,26 @@ def follow_the_flow(point: Point, _: Path) -> None:
     pipeline.check()
 
 
+@KILLED.enter("shadow at an export", 25, how=["again", "without"])
+def begin_at_an_export(point: Point, _: Path, how: str) -> None:
+    """The start is repeated; or the next one is without the export, and goes on where there is something to go on with."""
+    pipeline, flow = shadows.running(), shadows.flow_of()
+    lines = shadows.exported(pipeline)
+    pipeline.feed(AFTER[:1])
+    with point.killed(pipeline.found):
+        shadows.follow(pipeline, flow, lines)
+    pipeline.check()
+    pipeline.feed(AFTER[1:2])
+    shadows.follow(pipeline, flow, lines if how == "again" else None)
+    assert all(result.same for result in pipeline.found.compared(flow))
+    assert len({name for name, _ in pipeline.stored_stages()}) == 2, (
+        "nothing is left of a start that was killed"
+    )
+    pipeline.found.switch(flow)
+    pipeline.feed(AFTER[2:])
+    pipeline.check()
+
+
 @KILLED.enter("switch to a shadow", 20, how=["again", "started"], state_partitions=[2, 3])
 def switch_to_a_shadow(point: Point, _: Path, how: str, state_partitions: int) -> None:
     """It is repeated; or the service is started with the code whose states are the flow's."""

@@ -50,13 +50,20 @@ def running(flow: Flow | None = None) -> Pipeline:
     return pipeline
 
 
-def follow(pipeline: Pipeline, flow: Flow) -> None:
-    """Begin or continue the flow's shadow, up to where the flow is, and end its process."""
-    shadow = pipeline.found.shadow(flow)
+def follow(pipeline: Pipeline, flow: Flow, export: list[str] | None = None) -> None:
+    """Begin or continue the flow's shadow, up to where the flow is, and end its process. It begins at an export, if one is given."""
+    shadow = pipeline.found.shadow(flow, export)
     service = shadow.start()
     while shadow.batch():
         pass
     service.leave()
+
+
+def exported(pipeline: Pipeline) -> list[str]:
+    """An export of the flow, which goes on."""
+    lines = pipeline.found.exported()
+    pipeline.found.run_until_caught_up()
+    return lines
 
 
 def shouting(state: StringValue, payload: StringValue) -> list[StringValue]:

@@ -19,6 +19,7 @@ from sqe_chain.features.shadowing import Compared
 from sqe_chain.operations.following import changed_code
 from sqe_chain.operations.shadow import records_behind
 from sqe_chain.operations.switching import is_between_batches
+from sqe_chain.plans.planning import published_by
 from sqe_chain.testing import Crash
 from sqe_chain.testing.faults import InjectedFault, PortCall
 from tests.support.environments import environment_of
@@ -464,6 +465,18 @@ def test_the_way_back_leads_to_the_states_before_the_last_switch_only() -> None:
     pipeline.found.switch_back(flow_of(3, fold=shouting))
     assert stored_words(pipeline.found)["f"] == "FIG FOX"
     assert stored_words(pipeline.found)["b"] == "BEE BOA"
+
+
+def test_after_the_way_back_nobody_takes_the_ends_of_lanes_of_before_the_switch_for_the_last() -> None:
+    """A failover would else find everything in a mirror that lacks what the newer code has published."""
+    pipeline = running()
+    follow(pipeline, flow_of())
+    pipeline.found.switch(flow_of())
+    pipeline = pipeline.same(flow_of())
+    pipeline.feed(AFTER)
+    pipeline.found.switch_back(flow_of())
+    last = last_plan(pipeline.store, "notes")
+    assert published_by(last).since > last.number - 10, "nothing is known of what was published before"
 
 
 @pytest.mark.parametrize("how", ["rebuild", "end", "killed", "lost"])

@@ -162,8 +162,18 @@ SECTIONS: list[tuple[Section, str]] = [
         '{"mirrors":{"cluster":"c2","topics":{"t":["a.t","02","01",{"0":[9,3]}]}}}',
     ),
     (
-        Compared({"m": "d1"}, 0, 4, {("t", 0): 0}, equal=2, different=1, examples=("t[0]@3",)),
-        '{"compared":{"code":{"m":"d1"},"different":1,"equal":2,"examples":["t[0]@3"],"offsets":{"t/0":0},"since":0,"until":4}}',
+        Compared(
+            {"m": "d1"},
+            0,
+            4,
+            {("t", 0): 0},
+            equal=2,
+            different=1,
+            examples=("t[0]@3",),
+            copied="p7",
+            filling=True,
+        ),
+        '{"compared":{"code":{"m":"d1"},"copied":"p7","different":1,"equal":2,"examples":["t[0]@3"],"filling":true,"offsets":{"t/0":0},"since":0,"until":4}}',
     ),
     (
         Parking(discarded=(("t", "00", 0, 3), ("t", "00", 0, 5)), counted=(("t", "00", 1, 7),)),
