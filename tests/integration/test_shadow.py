@@ -80,3 +80,30 @@ def test_new_code_follows_is_killed_takes_the_place_of_the_flow_and_goes_back(
     deployed.run_once("totals")
     deployed.check_totals()
     deployed.check_receivers()
+
+
+def test_new_code_begins_at_an_export_and_takes_the_place_of_the_flow(deployed: TotalsDeployment) -> None:
+    deployed.feed()
+    deployed.run_once("standard")
+    deployed.run_once("totals")
+    file = deployed.directory / "totals.export"
+    exported = deployed.start_command("totals", "export", str(file))
+    assert exported.wait() == 0, exported.text
+    totals = deployed.start("totals")
+    begins = ("--from-export", str(file), *ENGINE)
+    killed = deployed.start_command("totals", "shadow start", *begins, signal_at="claimed:SIGKILL")
+    assert killed.wait() == KILLED, killed.text
+    shadow = deployed.start_command("totals", "shadow start", *begins)
+    deployed.feed()
+    deployed.republish_and_die()  # the republisher publishes these again
+    deployed.run_once("standard")
+    deployed.wait_for_no_lag(totals)
+    assert wait_until(lambda: report(deployed)[0] == 0, PATIENCE_S), (report(deployed), shadow.text)
+    switched = deployed.start_command("totals", "shadow switch", *ENGINE)
+    assert switched.wait() == 0, switched.text
+    assert totals.wait() == SUPERSEDED
+    deployed.feed()
+    deployed.run_once("standard")
+    deployed.run_once("totals")
+    deployed.check_totals()
+    deployed.check_receivers()
