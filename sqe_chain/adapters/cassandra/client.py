@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import socket
@@ -317,3 +318,6 @@ def _ssl_context(settings: CassandraSettings) -> ssl.SSLContext:
 _clients: dict[tuple[int, CassandraSettings], CassandraClient] = {}
 _locks: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 """By process: the thread that held the lock of the parent does not exist in a forked child."""
+
+# The driver's C code crashes a forked child that frees, by its garbage collection, watchers of its parent's event loop.
+os.register_at_fork(after_in_child=gc.freeze)
