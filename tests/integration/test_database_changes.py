@@ -10,8 +10,7 @@ import json
 import os
 import random
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, LiteralString
 from uuid import uuid4
@@ -23,6 +22,7 @@ from sqe_chain.adapters.kafka import KafkaLog
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ext.dev import ApicurioServer, PostgresServer
 from sqe_chain.ext.dev.apicurio import newest_java
+from tests.support.beside import beside
 from tests.support.debezium import (
     APICURIO,
     DebeziumEngine,
@@ -86,17 +86,10 @@ class Writers:
 
     def __init__(self, url: str) -> None:
         self._url, self._draw, self._over = url, random.Random(SEED), threading.Event()
-        self._thread = threading.Thread(target=self._write)
         self.committed = 0
 
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        self._thread.start()
-        try:
-            yield
-        finally:
-            self._over.set()
-            self._thread.join()
+    def at_work(self) -> AbstractContextManager[None]:
+        return beside(self._write, self._over)
 
     def _write(self) -> None:
         with psycopg.connect(self._url) as first, psycopg.connect(self._url) as second:

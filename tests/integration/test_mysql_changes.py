@@ -12,7 +12,7 @@ import os
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from subprocess import CalledProcessError
 from uuid import uuid4
@@ -28,6 +28,7 @@ from tests.integration.test_database_changes import (
     last_record,
     wait_for_more,
 )
+from tests.support.beside import beside
 from tests.support.debezium import MYSQL, DebeziumEngine, of_mysql, records_of
 from tests.support.mysql import MySqlServer
 from tests.support.other_debian import NotHere
@@ -42,17 +43,10 @@ class Writer:
 
     def __init__(self, mysql: MySqlServer) -> None:
         self._mysql, self._draw, self._over = mysql, random.Random(SEED), threading.Event()
-        self._thread = threading.Thread(target=self._write)
         self.committed = self.refused = 0
 
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        self._thread.start()
-        try:
-            yield
-        finally:
-            self._over.set()
-            self._thread.join()
+    def at_work(self) -> AbstractContextManager[None]:
+        return beside(self._write, self._over)
 
     def _write(self) -> None:
         # A pause between transactions: it bounds the load, and nothing waits for it.

@@ -70,9 +70,11 @@ def distinct(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return found
 
 
-def _added_up(tool: str, runs: Sequence[Run]) -> str:
+def _added_up(tool: str, runs: Sequence[Run]) -> tuple[str, str]:
+    """What was counted, and violations."""
     counts: Counter[str] = sum((Counter(one.counts) for one in runs), Counter())
-    return "; ".join(f"{counts[name]:,.0f} {name}" for name in ROWS[tool].counts)
+    counted = "; ".join(f"{counts[name]:,.0f} {name}" for name in ROWS[tool].counts)
+    return counted, str(sum(one.violations for one in runs))
 
 
 def table(runs: Sequence[Run]) -> str:
@@ -86,13 +88,11 @@ def table(runs: Sequence[Run]) -> str:
         commits = dict.fromkeys(one.commit if one.clean else f"{one.commit} and changes" for one in own)
         cells = (
             ROWS[tool].what,
-            _added_up(tool, own),
-            str(sum(one.violations for one in own)),
+            *_added_up(tool, own),
             f"{sum(one.seconds for one in own) / 60:.0f} min",
             max(one.date for one in own).partition(" ")[0],
             ", ".join(f"`{commit}`" for commit in commits),
-            _added_up(tool, every[tool]) if len(every[tool]) > len(own) else "the same",
-            str(sum(one.violations for one in every[tool])) if len(every[tool]) > len(own) else "the same",
+            *(_added_up(tool, every[tool]) if len(every[tool]) > len(own) else ("the same", "the same")),
         )
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)

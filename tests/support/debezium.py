@@ -15,14 +15,11 @@ from sqe_chain.ext.dev.packages import fetch_jars
 from tests.support.waiting import PATIENCE_S, eventually
 
 VERSION: Final = "3.6.1.Final"
+_ENGINE: Final = (("io.debezium", "debezium-embedded", VERSION), ("org.slf4j", "slf4j-simple", "2.0.17"))
 JARS: Final = Jars(
     name="Debezium",
     version=VERSION,
-    dependencies=(
-        ("io.debezium", "debezium-embedded", VERSION),
-        ("io.debezium", "debezium-connector-postgres", VERSION),
-        ("org.slf4j", "slf4j-simple", "2.0.17"),
-    ),
+    dependencies=(*_ENGINE, ("io.debezium", "debezium-connector-postgres", VERSION)),
     main=f"debezium-embedded-{VERSION}.jar",
     megabytes=45,
     steps=135,
@@ -41,10 +38,9 @@ MYSQL: Final = Jars(
     name="Debezium-MySQL",
     version=VERSION,
     dependencies=(
-        ("io.debezium", "debezium-embedded", VERSION),
+        *_ENGINE,
         ("io.debezium", "debezium-connector-mysql", VERSION),
         ("io.debezium", "debezium-storage-kafka", VERSION),
-        ("org.slf4j", "slf4j-simple", "2.0.17"),
     ),
     main=f"debezium-connector-mysql-{VERSION}.jar",
     megabytes=50,
