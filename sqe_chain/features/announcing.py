@@ -68,7 +68,7 @@ def announcement_plan(
         clock_ms: now.
         announced: see `Announcing.digests`.
     """
-    ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
+    ranges = last.ended_ranges()
     plan = plan_after(last, claim, clock_ms, last.layout, ranges, last.marks)
     if plan.published is not None:  # what is published again is on lanes of its own, which nobody notes
         plan = replace(plan, published=PublishedLanes(plan.number))

@@ -184,7 +184,7 @@ def close_now(env: Environment, last: Plan, decision: BatchDecision, look: Look)
             "them, and holds no more. Nothing was closed. Run it without --close-windows from now on, and close windows by "
             f"heartbeats; or {START_OVER}"
         )
-    ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
+    ranges = last.ended_ranges()
     closing, taken = Closing(closes.done + 1, max(times_ms)), Taken(EventTime.of(last).frontier, caught_up)
     # Clock 0, because a rebuild closes the windows at another time, and has to give the same.
     return replace(decision, ranges=ranges, clock_ms=0, due=True, closing=closing, taken=taken)

@@ -64,6 +64,19 @@ class Attempt:
         counted = self.plan.next_offsets()
         return sum(max(0, offset - counted.get(tp, offset)) for tp, offset in live.next_offsets().items())
 
+    def figures(self, live: Plan) -> dict[str, int]:
+        """How far a shadow is, and what it has compared of outputs. `plans_left` is missing until it compares.
+
+        Args:
+            live: the flow's last plan.
+        """
+        compared = Compared.of(self.plan)
+        left = {"plans_left": compared.plans_left(live.number)} if compared.since >= 0 else {}
+        counts = {
+            name: getattr(compared, name) for name in ("equal", "different", "missing", "added", "gaps")
+        }
+        return {"records_behind": self.records_behind(live), **left, **counts}
+
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
@@ -222,7 +235,7 @@ class Attempts:
             Superseded: another run works on it since it was read.
         """
         home, last = attempt.home, attempt.plan
-        ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
+        ranges = last.ended_ranges()
         plan = replace(
             last,
             number=last.number + 1,
@@ -306,17 +319,12 @@ def shadow_figures(store: StoredPlans, flow: str) -> dict[str, int]:
         flow: the flow's name.
 
     Returns:
-        Nothing if there is no shadow; `plans_left` is missing until it has begun to compare.
+        Nothing if there is no shadow; else see `Attempt.figures`.
     """
     # Most flows never had one: then this is one small read.
     live = read_last_plan(store, flow) if next(shadow_names(store, flow), None) is not None else None
     shadow = find_shadow(store, flow, live) if live is not None else None
-    if live is None or shadow is None:
-        return {}
-    compared = Compared.of(shadow.plan)
-    left = {"plans_left": compared.plans_left(live.number)} if compared.since >= 0 else {}
-    counts = {name: getattr(compared, name) for name in ("equal", "different", "missing", "added", "gaps")}
-    return {"records_behind": shadow.records_behind(live), **left, **counts}
+    return {} if live is None or shadow is None else shadow.figures(live)
 
 
 def end_attempt(env: Environment, attempt: Attempt) -> None:
@@ -343,7 +351,7 @@ def begun_at(last: Plan, live: Plan, number: int) -> Plan:
     plan = replace(
         last,
         number=number,
-        ranges=tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges),
+        ranges=last.ended_ranges(),
         exclusions=(),
         wakes=False,
         layout=replace(last.layout, outputs={**live.layout.outputs, **last.layout.outputs}),

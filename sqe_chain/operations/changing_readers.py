@@ -273,7 +273,7 @@ def first_plan(
         for planned in before.ranges
         if flow.reads_partition(planned.partition)
     }
-    ranges = [*plan.ranges, *(replace(planned, start=planned.stop, again=-1) for _, planned in own.values())]
+    ranges = [*plan.ranges, *(planned.ended() for _, planned in own.values())]
     taken = {tp: EventTime.of(before).times for tp, (before, _) in own.items()}
     times = {tp: known_times[tp] for tp, known_times in taken.items() if tp in known_times}
     first = replace(

@@ -89,7 +89,7 @@ class DecidingRun:
     def seal(self, parking: Parking) -> None:
         """Seal and finish a plan that reads nothing."""
         last = self.last
-        ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in last.ranges)
+        ranges = last.ended_ranges()
         now_ms = self.env.clock.now_ms()
         plan = plan_after(last, self.service.owned.claim, now_ms, last.layout, ranges, last.marks)
         self.service.owned.apply_empty(plan.carried_from(last, (parking,)).with_id(last))

@@ -417,7 +417,7 @@ def _moved(planned: PlannedRange, *, again: bool) -> PlannedRange:
     # The last record stays: the next failover looks for it, and here its offset looks like one that retention has deleted. Its leader
     # epoch is of the old cluster, and in another one no log had that leader.
     epoch = planned.last_epoch if again else 0
-    return replace(planned, start=planned.stop, again=-1, last_epoch=epoch)
+    return replace(planned.ended(), last_epoch=epoch)
 
 
 def _partitions_of(topic: str, flow: CompiledFlow, last: Plan) -> int:

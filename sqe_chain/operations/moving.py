@@ -303,7 +303,7 @@ def _after_format_1(raw: Mapping[str, Any]) -> Plan:
         Claim(raw["epoch"], raw["run_id"]),
         raw["clock_ms"],
         Layout.from_json({"ways": {}, "types": {}, **raw["layout"]}),
-        tuple(replace(planned, start=planned.stop, again=-1) for planned in ranges),
+        tuple(planned.ended() for planned in ranges),
         marks_in(raw["marks"]),
     )
     return plan.with_sections(

@@ -77,6 +77,10 @@ class PlannedRange:
         known(self, "begin", begin)
         known(self, "reads", begin < self.stop)
 
+    def ended(self) -> PlannedRange:
+        """The empty range at its end, of a plan that reads nothing there. Its last record stays known."""
+        return replace(self, start=self.stop, again=-1)
+
 
 class NotedMarker(NamedTuple):
     """The newest marker of a transactional flow; see `protocol/transactions.py`.
@@ -351,6 +355,10 @@ class Plan:
     def ends(self) -> dict[TopicPartition, PlannedRange]:
         """The range of each partition; its `stop` is where the next batch begins."""
         return {planned.tp: planned for planned in self.ranges}
+
+    def ended_ranges(self) -> tuple[PlannedRange, ...]:
+        """Of a plan after this one that reads nothing."""
+        return tuple(planned.ended() for planned in self.ranges)
 
     def next_offsets(self) -> Mapping[TopicPartition, int]:
         """Where the next batch begins in each partition."""

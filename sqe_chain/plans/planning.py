@@ -85,7 +85,7 @@ def layout_plan(
         PlannedRange(topic, infos[topic].topic_id.hex(), partition, offset, offset)
         for (topic, partition), (offset, _) in starts.items()
     ]
-    ranges = [replace(planned, start=planned.stop, again=-1) for planned in kept] + entering
+    ranges = [planned.ended() for planned in kept] + entering
     marks = dict(last.marks)
     for (topic, partition), (_, middle) in starts.items():
         marks[topic, partition] = inputs.new_marks(infos[topic], partition, entered_in_middle=middle)

@@ -188,7 +188,7 @@ class Redo:
 
 
 def _reported(numbers: list[int], last: Plan) -> list[str]:
-    """What is worth reporting of plans that were redone: a crash leaves one unfinished plan, and a failover one before its own."""
+    """What to report of plans that were redone: a crash leaves one unfinished plan, and a failover one before its own."""
     moved = Mirrors.of(last).unfinished is not None
     texts = []
     if moved and last.number - 1 in numbers:

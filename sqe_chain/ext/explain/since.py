@@ -67,7 +67,7 @@ def check_continued(home: StoredPlans, flow: str, before: Plan, after: Plan) -> 
 
 def begin_after(before: Plan, after: Plan, number: int, name: str) -> Plan:
     """The plan of an export as the first one of a replay that ends at `after`, with this number and name of the flow."""
-    ranges = tuple(replace(planned, start=planned.stop, again=-1) for planned in before.ranges)
+    ranges = before.ended_ranges()
     stages = {stage: replace(where, flow=name) for stage, where in before.layout.stages.items()}
     layout = replace(before.layout, stages=stages)
     plan = Plan(number, "", "", Claim(0, ""), before.clock_ms, layout, ranges, before.marks)

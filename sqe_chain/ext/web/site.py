@@ -229,13 +229,12 @@ class Site:
         if shadow is None:
             return None
         compared = Compared.of(shadow.plan)
-        counts = ("equal", "different", "missing", "added", "gaps", "examples")
         return {
             "name": shadow.name,
             "alive": self._is_alive(shadow.name) if shadow.home.run_id else None,
-            "records_behind": shadow.records_behind(live),
-            "plans_left": compared.plans_left(live.number) if compared.since >= 0 else None,
-            **{count: getattr(compared, count) for count in counts},
+            "plans_left": None,
+            **shadow.figures(live),
+            "examples": compared.examples,
             "modules": sorted(compared.code),
         }
 
